@@ -1,0 +1,31 @@
+"""What pods hold, as far as anyone can know it (contract section 4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+NOTHING: Mapping[str, frozenset[str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Device ids that the kubelet has given to pods that have not ended.
+
+    Attributes:
+        ids: by resource name.
+        unknown_because: empty when the answer can be trusted; else why neither PodResources nor the checkpoint
+            could be read: a change that would withdraw anything then waits with this reason.
+    """
+
+    ids: Mapping[str, frozenset[str]] = field(default=NOTHING)
+    unknown_because: str = ""
+
+    def of(self, resource_name: str) -> frozenset[str]:
+        """The held ids of one resource."""
+        return self.ids.get(resource_name, frozenset())
+
+    def union(self, other: "Held") -> "Held":
+        """Held in either; known if either is."""
+        names = {*self.ids, *other.ids}
+        because = self.unknown_because if other.unknown_because else ""
+        return Held({name: self.of(name) | other.of(name) for name in names}, because)

@@ -1,0 +1,44 @@
+"""What is in force on the wire for one resource: its plan, plus the held ids that must stay listed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from deviceplugin.model.plan import Device, Resource
+
+NONE_REFUSED: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One resource as the kubelet sees it now. The gRPC handlers read nothing else.
+
+    Attributes:
+        resource: what answers are made from. Its units hold all ids that may be handed out, and those of `devices`
+            that are retained but still known; a retained id that no snapshot knows is in `devices` only.
+        devices: the list that is sent: the resource's own devices less those that wait, plus retained held ids.
+        refused: id -> why Allocate refuses it though it is listed (draining, or waiting for holders elsewhere).
+    """
+
+    resource: Resource
+    devices: tuple[Device, ...]
+    refused: Mapping[str, str] = field(default=NONE_REFUSED)
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return self.resource.name
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A change of plan that waits.
+
+    Attributes:
+        what: the change in words: `GPU 3: nvidia.com/gpu.shared -> nvidia.com/gpu`.
+        waits_for: what must happen: `2 held devices: GPU-...::0, GPU-...::1`.
+    """
+
+    resource: str
+    what: str
+    waits_for: str
