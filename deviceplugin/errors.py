@@ -44,13 +44,6 @@ class DriverError(DevicePluginError):
         self.code = code
 
 
-class LayoutError(DevicePluginError):
-    """The MIG layout cannot be offered under the strategy asked for.
-
-    The catcher ends a start when failOnInitError is true; otherwise nothing is offered under the name, with this reason.
-    """
-
-
 class AllocationError(DevicePluginError):
     """An Allocate request is refused. The gRPC handler answers it with the message; the pod fails for good (A20)."""
 

@@ -17,11 +17,15 @@ class Offer:
         resource: what answers are made from. Its units hold all ids that may be handed out, and those of `devices`
             that are retained but still known; a retained id that no snapshot knows is in `devices` only.
         devices: the list that is sent: the resource's own devices less those that wait, plus retained held ids.
+        draining: held ids in `devices` that are Unhealthy only because they are to go. For the first 30 s after a
+            registration the server lists them Healthy: until the kubelet has re-admitted its pods an Unhealthy
+            held id would fail every pod with a finished init container (contract A29, design 8).
         refused: id -> why Allocate refuses it though it is listed (draining, or waiting for holders elsewhere).
     """
 
     resource: Resource
     devices: tuple[Device, ...]
+    draining: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default=NONE_REFUSED)
 
     @property

@@ -1,7 +1,7 @@
 """What a node offers: resources, their devices, and what is left out and why. Plans are values: compare them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -138,11 +138,14 @@ class Plan:
     Attributes:
         resources: ordered by name; every GPU and MIG instance is in exactly one of them or in `left_out`.
         warnings: for log, plan and status; they refuse nothing.
+        layout_problems: MIG layouts that NVIDIA's plugin refuses, in its recognisable words. With failOnInitError
+            they end a start; otherwise what they concern is in `left_out` and the rest is served (design 8, MIG).
     """
 
     resources: tuple[Resource, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
+    layout_problems: tuple[str, ...] = ()
 
     def resource(self, name: str) -> Resource | None:
         """The resource of that name, if the plan has it."""
