@@ -1,11 +1,29 @@
-# Targets: run, test, lint, bench, protos, lock, test-device, clean.
+# `make help` lists the targets. Needed: make, python3 (3.11 or later, with venv), a C compiler (the tests build a stand-in driver library).
 PYTHON ?= python3
+ARGS ?=
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-ARGS ?=
+LOCK_VENV := build/lock-venv
 
-.PHONY: run test lint bench protos lock test-device clean schema
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile --quiet --upgrade --strip-extras \
+	--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+.PHONY: help run test lint format bench protos schema lock test-device clean
+
+help:
+	@echo "run          show the plugin at work on a simulated node (ARGS=--once ends by itself)"
+	@echo "test         lint, then every test (ARGS are pytest's)"
+	@echo "lint         ruff, ruff format, mypy --strict"
+	@echo "format       let ruff rewrite what it can"
+	@echo "bench        measure speed and memory (ARGS=--quick for a short run)"
+	@echo "protos       regenerate deviceplugin/stubs from protos/"
+	@echo "schema       regenerate config/schema.json"
+	@echo "lock         resolve pyproject.toml into the lock files anew"
+	@echo "test-device  check against a real NVIDIA GPU"
+	@echo "clean        remove everything that a target made"
 
 run: $(STAMP)
 	$(BIN)/gpu-device-plugin simulate $(ARGS)
@@ -18,31 +36,41 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 test-device: $(STAMP)
 	$(BIN)/python -m tests.device $(ARGS)
 
-# The stubs are checked in; a test fails when they are stale.
+# Stubs and schema are checked in, so that building needs no generator; a test says when one is stale.
 protos: $(STAMP)
-	$(BIN)/python -m tests.protos
+	$(BIN)/python -m tests.project.protos
 
 schema: $(STAMP)
 	$(BIN)/python -m deviceplugin.config.jsonschema > config/schema.json
 
-# Pins every dependency with hashes; run it when pyproject.toml changes.
+# Run it after a change of the dependencies in pyproject.toml. The tool has a place of its own, so that
+# nothing is installed here that the lock does not name.
 lock:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet pip-tools
-	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-trusted-host -o requirements.lock pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --extra dev --constraint requirements.lock -o requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv --clear $(LOCK_VENV)
+	$(LOCK_VENV)/bin/python $(PIP_INSTALL) pip-tools
+	$(PIP_COMPILE) -o requirements.lock pyproject.toml
+	$(PIP_COMPILE) --allow-unsafe --only-build-deps --build-deps-for wheel -o requirements-build.lock pyproject.toml
+	$(PIP_COMPILE) --allow-unsafe --extra dev --constraint requirements.lock --constraint requirements-build.lock \
+		-o requirements-dev.lock pyproject.toml
 
+# The stamp is written last: where it is missing, an earlier try broke off half-way and nothing of it is trusted.
 $(STAMP): pyproject.toml requirements-dev.lock
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d; 3.11 or later is needed: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results
+	find deviceplugin tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
