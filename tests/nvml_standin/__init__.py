@@ -1,0 +1,42 @@
+"""A stand-in for NVIDIA's driver library that the real pynvml loads, and the files around it.
+
+    library = build(directory)                      # compiles libnvidia-ml.so.1
+    write_sysfs(root, text)                         # /sys, /proc and /dev of the same node
+    environ["NVML_STANDIN_NODE"] = str(node_txt)    # the node, in the format of tests/golden/*/node.txt
+    environ["NVML_STANDIN_CONTROL"] = str(faults)   # optional: what goes wrong, changed through Control
+
+Set the variables before the program starts (or through os.environ before nvmlInit), and have pynvml find the
+library: LD_LIBRARY_PATH, or `pynvml.nvmlLib = load(library)`. What the stand-in does and does not model stands
+at the top of core.c.
+"""
+
+from tests.nvml_standin.control import Control
+from tests.nvml_standin.library import build, load
+from tests.nvml_standin.node import (
+    MODELS,
+    PROFILES,
+    Model,
+    NodeDescription,
+    NodeGpu,
+    NodeMig,
+    Profile,
+    parse_node,
+)
+from tests.nvml_standin.sandbox import capability_minor, mig_minors, write_sysfs
+
+__all__ = [
+    "MODELS",
+    "PROFILES",
+    "Control",
+    "Model",
+    "NodeDescription",
+    "NodeGpu",
+    "NodeMig",
+    "Profile",
+    "build",
+    "capability_minor",
+    "load",
+    "mig_minors",
+    "parse_node",
+    "write_sysfs",
+]
