@@ -1,0 +1,54 @@
+# One image for every node: docker build --tag gpu-device-plugin:0.1.0 .
+#
+# BASE_IMAGE is any image with Python 3.11 or later as `python3`; it is the build stage and the final one, so that the
+# interpreter the environment points at is the same in both. NVIDIA's driver library is not in the image: the
+# container runtime (or CDI) mounts the node's own.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+
+# The environment has no pip of its own: the base image's installs into it. Only wheels, each with the hash that the
+# lock states: nothing is compiled here.
+RUN python3 -m venv --without-pip /opt/gpu-device-plugin
+COPY requirements.lock ./
+RUN python3 -m pip --python /opt/gpu-device-plugin/bin/python install \
+        --no-compile --only-binary :all: --require-hashes --requirement requirements.lock
+
+COPY requirements-build.lock pyproject.toml README.md ./
+COPY deviceplugin deviceplugin
+RUN python3 -m venv --without-pip /build-env \
+    && python3 -m pip --python /build-env/bin/python install \
+        --only-binary :all: --require-hashes --requirement requirements-build.lock \
+    && python3 -m pip --python /build-env/bin/python wheel \
+        --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && python3 -m pip --python /opt/gpu-device-plugin/bin/python install \
+        --no-compile --no-deps --no-index /wheels/*.whl
+
+# Compiled once, here: the root file system of the container is read-only. The files of an image never change under
+# their compiled form, so nothing compares time stamps at start.
+RUN /opt/gpu-device-plugin/bin/python -m compileall -q --invalidation-mode unchecked-hash \
+        /opt/gpu-device-plugin/lib
+
+
+FROM ${BASE_IMAGE}
+LABEL org.opencontainers.image.title="gpu-device-plugin" \
+      org.opencontainers.image.description="Kubernetes device plugin for NVIDIA GPUs" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+# No installer where there is nothing to install.
+RUN if python3 -m pip --version >/dev/null 2>&1; then \
+        python3 -m pip uninstall --yes --root-user-action ignore setuptools wheel pip; \
+    fi
+
+COPY --from=build /opt/gpu-device-plugin /opt/gpu-device-plugin
+RUN ln -s /opt/gpu-device-plugin/bin/gpu-device-plugin /usr/bin/gpu-device-plugin \
+    && ln -s /opt/gpu-device-plugin/bin/nvidia-device-plugin /usr/bin/nvidia-device-plugin \
+    && gpu-device-plugin version
+
+ENV PYTHONDONTWRITEBYTECODE=1
+
+# The kubelet's directories belong to root and are closed to everyone else; no capability is needed.
+USER 0
+ENTRYPOINT ["nvidia-device-plugin"]
