@@ -1,6 +1,6 @@
 """The import rules of the package (design section 3), checked on syntax trees: nothing is imported to be checked.
 
-Every import counts: inside functions, under TYPE_CHECKING, relative, and `importlib.import_module` of a literal name.
+Every import counts: inside functions, under TYPE_CHECKING, relative ones, and `import_module` as far as it is spelled out.
 """
 
 import ast
@@ -70,11 +70,17 @@ def imports_of(tree: ast.AST, module: str, is_package: bool) -> Iterator[Import]
             for alias in node.names:
                 yield Import(f"{origin}.{alias.name}", node.lineno)
         elif isinstance(node, ast.Call) and _called(node.func) in {"import_module", "__import__"}:
-            match node.args:
-                case [ast.Constant(value=str(name)), *_]:
-                    yield Import(name, node.lineno)
-                case _:
-                    yield Import("?", node.lineno)
+            yield Import(_named_at_run_time(node.args), node.lineno)
+
+
+def _named_at_run_time(arguments: list[ast.expr]) -> str:
+    """What `import_module(...)` imports: a literal, or an f-string that at least names the part; `?` when unknown."""
+    match arguments:
+        case [ast.Constant(value=str(name)), *_]:
+            return name
+        case [ast.JoinedStr(values=[ast.Constant(value=str(start)), *_]), *_] if start.count(".") > 1:
+            return start.rpartition(".")[0]
+    return "?"
 
 
 def _called(function: ast.expr) -> str:
