@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
-from deviceplugin.model.plan import Device, Resource
+from deviceplugin.model.plan import Device, Resource, Unit
 
 NONE_REFUSED: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Offer:
     """One resource as the kubelet sees it now. The gRPC handlers read nothing else.
 
@@ -32,6 +33,16 @@ class Offer:
     def name(self) -> str:
         """The resource's name."""
         return self.resource.name
+
+    @cached_property
+    def device_by_id(self) -> Mapping[str, Device]:
+        """The listed devices by id, in the order of the list; built once, since every Allocate looks ids up."""
+        return {device.id: device for device in self.devices}
+
+    @cached_property
+    def unit_by_uuid(self) -> Mapping[str, Unit]:
+        """The GPUs and MIG instances behind the devices; a retained id that no snapshot knows has none."""
+        return {unit.uuid: unit for unit in self.resource.units}
 
 
 @dataclass(frozen=True, slots=True)
