@@ -1,0 +1,51 @@
+"""What the node has. The only code that knows pynvml, /sys and /proc/driver; a description can stand in for a node."""
+
+from pathlib import Path
+from typing import Protocol
+
+from deviceplugin.driver.nvml import NvmlDriver
+from deviceplugin.driver.simulated import SimulatedDriver
+from deviceplugin.errors import UsageError
+from deviceplugin.model.node import Snapshot
+
+SPECS = "expected nvml, or simulated:FILE with a node description as in config/nodes/"
+
+
+class Driver(Protocol):
+    """A node, real or simulated.
+
+    Any method but `close` and `nvidia_device_present` can hang for as long as the driver does, without keeping those
+    two from answering: call them from a thread that nothing waits for (design 8, Who may block).
+    """
+
+    def snapshot(self) -> Snapshot:
+        """What the driver says exists now. One at a time.
+
+        Raises:
+            DriverError: the driver as a whole does not answer; the next call tries afresh.
+        """
+
+    def close(self) -> None:
+        """Let go of the driver. Never raises, never hangs; a later snapshot takes hold of it again."""
+
+    def nvidia_device_present(self) -> bool:
+        """Whether the node has an NVIDIA GPU, known without the driver: a node without GPUs, or a dead driver?"""
+
+
+def open_driver(spec: str, *, container_driver_root: str, root: Path = Path("/")) -> Driver:
+    """The driver that `--driver` names. Nothing is opened before the first snapshot.
+
+    Args:
+        spec: `nvml`; `simulated:FILE`; `nvml:ROOT` looks for /sys and /proc below ROOT (tests).
+        container_driver_root: where the host's driver root is mounted; searched for the driver's library.
+        root: as ROOT.
+
+    Raises:
+        UsageError: it names none.
+    """
+    kind, colon, argument = spec.partition(":")
+    if kind == "nvml" and (argument or not colon):
+        return NvmlDriver(Path(container_driver_root), Path(argument) if argument else root)
+    if kind == "simulated" and argument:
+        return SimulatedDriver(Path(argument))
+    raise UsageError(f"--driver {spec}: {SPECS}")

@@ -1,0 +1,242 @@
+"""The node description: a node as a YAML file that the simulated driver replays, and any node written as one.
+
+The format, `kind: NodeDescription`, `version: v1`. What is absent is not supported, as in the values of model.node:
+
+    driver: {version: 570.133.20, cudaVersion: "12.8"}
+    gpus:
+    - index: 0
+      uuid: GPU-...
+      minor: 0                            # /dev/nvidia0
+      pciAddress: "0000:3b:00.0"
+      productName: NVIDIA A100-SXM4-40GB
+      memoryMiB: 40960
+      computeCapability: [8, 0]
+      numaNode: 0
+      migMode: {current: true, pending: true}
+      migInstances:
+      - {slot: 0, uuid: MIG-..., gpuInstanceId: 1, computeInstanceId: 0, profile: 3g.20gb, memoryMiB: 20096}
+      nvswitchLinks: 0
+    - index: 1                            # a GPU that the driver has lost
+      failure: {call: nvmlDeviceGetHandleByIndex, message: GPU is lost, code: 15}
+    links:
+    - {gpus: [0, 2, 3], pcie: single}     # every pair of these, by index
+    - {gpus: [0, 2], nvlinks: 4}          # a later entry adds to what an earlier one says of a pair
+
+`driver.failure` makes the driver as a whole fail with it; the GPUs are then what the PCI bus shows all the same.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from deviceplugin.config.document import Plain, parse_document
+from deviceplugin.driver.fields import Fields, Problems
+from deviceplugin.driver.minors import fail_shared_minors
+from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
+
+KIND = "NodeDescription"
+VERSION = "v1"
+
+PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """What a file describes.
+
+    Attributes:
+        snapshot: the node.
+        failure: the driver fails as a whole with this, instead of showing the node.
+    """
+
+    snapshot: Snapshot
+    failure: Failure | None = None
+
+
+def parse_description(data: bytes, source: str) -> NodeDescription:
+    """Read a node description.
+
+    Args:
+        data: the file's bytes.
+        source: its name, for messages.
+
+    Raises:
+        ConfigError: with every problem at once, each as `file:line: path: found ..., expected ...`.
+    """
+    problems = Problems(source)
+    top = Fields(parse_document(data, source), "", problems)
+    kind = top.text("kind", required=True)
+    version = top.text("version", required=True)
+    if kind not in (None, KIND) or version not in (None, VERSION):
+        problems.add(top.line, "kind", f"{kind} {version}", f"{KIND} {VERSION}: is it a node description?")
+    driver = top.fields("driver") or top.nothing
+    driver_version = driver.text("version")
+    cuda_version = driver.text("cudaVersion")
+    failure = _failure(driver)
+    gpus = tuple(sorted((_gpu(fields) for fields in top.list_of_fields("gpus")), key=lambda gpu: gpu.index))
+    _refuse_repeats(gpus, top)
+    links = _links(top, {gpu.index: gpu.uuid for gpu in gpus})
+    driver.refuse_others()
+    top.refuse_others()
+    problems.raise_if_any()
+    return NodeDescription(Snapshot(driver_version, cuda_version, fail_shared_minors(gpus), links), failure)
+
+
+def describe(description: NodeDescription) -> dict[str, Plain]:
+    """A node as plain data, which `dump_document` writes and `parse_description` reads back to an equal value."""
+    snapshot = description.snapshot
+    index_of = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
+    driver = _present(
+        version=snapshot.driver_version,
+        cudaVersion=snapshot.cuda_version,
+        failure=_failure_to_plain(description.failure),
+    )
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        **({"driver": driver} if driver else {}),
+        "gpus": [_gpu_to_plain(gpu) for gpu in snapshot.gpus],
+        "links": [
+            _present(
+                gpus=sorted((index_of[link.first], index_of[link.second])),
+                nvlinks=link.nvlinks or None,
+                pcie=link.pcie and link.pcie.value,
+            )
+            for link in snapshot.links
+        ],
+    }
+
+
+def snapshot_to_description(snapshot: Snapshot) -> dict[str, Plain]:
+    """`describe` for a node whose driver works."""
+    return describe(NodeDescription(snapshot))
+
+
+def _gpu(fields: Fields) -> Gpu:
+    capability = fields.whole_numbers("computeCapability", "[major, minor]", count=2)
+    gpu = Gpu(
+        index=fields.whole("index", required=True) or 0,
+        uuid=fields.text("uuid"),
+        minor=fields.whole("minor"),
+        pci_address=fields.text("pciAddress", pattern=PCI_ADDRESS, like="0000:3b:00.0"),
+        product_name=fields.text("productName"),
+        memory_mib=fields.whole("memoryMiB"),
+        compute_capability=None if capability is None else (capability[0], capability[1]),
+        numa_node=fields.whole("numaNode"),
+        mig_mode=_mig_mode(fields),
+        mig_instances=tuple(
+            sorted((_mig_instance(one) for one in fields.list_of_fields("migInstances")), key=lambda one: one.slot)
+        ),
+        nvswitch_links=fields.whole("nvswitchLinks") or 0,
+        failure=_failure(fields),
+    )
+    if gpu.uuid is None and gpu.failure is None:
+        fields.refuse("uuid", "none", "a UUID, or the failure that hides it")
+    fields.refuse_others()
+    return gpu
+
+
+def _mig_mode(parent: Fields) -> MigMode | None:
+    fields = parent.fields("migMode")
+    if fields is None:
+        return None
+    mode = MigMode(fields.flag("current", required=True), fields.flag("pending", required=True))
+    fields.refuse_others()
+    return mode
+
+
+def _mig_instance(fields: Fields) -> MigInstance:
+    instance = MigInstance(
+        uuid=fields.text("uuid", required=True) or "",
+        slot=fields.whole("slot", required=True) or 0,
+        gpu_instance_id=fields.whole("gpuInstanceId"),
+        compute_instance_id=fields.whole("computeInstanceId"),
+        profile=fields.text("profile"),
+        memory_mib=fields.whole("memoryMiB"),
+        failure=_failure(fields),
+    )
+    fields.refuse_others()
+    return instance
+
+
+def _failure(parent: Fields) -> Failure | None:
+    fields = parent.fields("failure")
+    if fields is None:
+        return None
+    failure = Failure(
+        call=fields.text("call", required=True) or "",
+        message=fields.text("message", required=True) or "",
+        code=fields.whole("code"),
+    )
+    fields.refuse_others()
+    return failure
+
+
+def _links(top: Fields, uuid_of: dict[int, str | None]) -> tuple[Link, ...]:
+    found: dict[tuple[str, str], Link] = {}
+    levels = {level.value: level for level in PcieLevel}
+    for fields in top.list_of_fields("links"):
+        indices = fields.whole_numbers("gpus", "the indices of two or more GPUs", required=True) or ()
+        nvlinks = fields.whole("nvlinks")
+        pcie = fields.text("pcie", one_of=tuple(levels))
+        fields.refuse_others()
+        uuids = [uuid for index in indices if (uuid := uuid_of.get(index)) is not None]
+        if len(uuids) != len(indices) or len(set(uuids)) < 2:
+            fields.refuse("gpus", str(list(indices)), "indices of two or more different GPUs above that have a UUID")
+        for pair in combinations(sorted(set(uuids)), 2):
+            link = found.get(pair, Link(*pair))
+            found[pair] = replace(
+                link,
+                nvlinks=link.nvlinks if nvlinks is None else nvlinks,
+                pcie=link.pcie if pcie is None else levels[pcie],
+            )
+    return tuple(found[pair] for pair in sorted(found) if found[pair].nvlinks or found[pair].pcie)
+
+
+def _refuse_repeats(gpus: tuple[Gpu, ...], top: Fields) -> None:
+    named = [("index", str(gpu.index)) for gpu in gpus]
+    named += [("uuid", gpu.uuid) for gpu in gpus if gpu.uuid]
+    for gpu in gpus:
+        named += [(f"migInstances[].slot of GPU {gpu.index}", str(one.slot)) for one in gpu.mig_instances]
+        named += [("uuid", one.uuid) for one in gpu.mig_instances]
+    for key, value in sorted({one for one in named if named.count(one) > 1}):
+        top.refuse("gpus", f"{key} {value} more than once", "each once")
+
+
+def _gpu_to_plain(gpu: Gpu) -> dict[str, Plain]:
+    mode = gpu.mig_mode
+    return _present(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        minor=gpu.minor,
+        pciAddress=gpu.pci_address,
+        productName=gpu.product_name,
+        memoryMiB=gpu.memory_mib,
+        computeCapability=gpu.compute_capability and list(gpu.compute_capability),
+        numaNode=gpu.numa_node,
+        migMode=None if mode is None else {"current": mode.current, "pending": mode.pending},
+        migInstances=[_mig_instance_to_plain(instance) for instance in gpu.mig_instances] or None,
+        nvswitchLinks=gpu.nvswitch_links or None,
+        failure=_failure_to_plain(gpu.failure),
+    )
+
+
+def _mig_instance_to_plain(instance: MigInstance) -> dict[str, Plain]:
+    return _present(
+        slot=instance.slot,
+        uuid=instance.uuid,
+        gpuInstanceId=instance.gpu_instance_id,
+        computeInstanceId=instance.compute_instance_id,
+        profile=instance.profile,
+        memoryMiB=instance.memory_mib,
+        failure=_failure_to_plain(instance.failure),
+    )
+
+
+def _failure_to_plain(failure: Failure | None) -> dict[str, Plain] | None:
+    if failure is None:
+        return None
+    return _present(call=failure.call, message=failure.message, code=failure.code)
+
+
+def _present(**values: Plain) -> dict[str, Plain]:
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,157 @@
+"""A real node: the snapshot that NVML and sysfs give."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from deviceplugin.driver.calls import Inquiry, failure_of
+from deviceplugin.driver.library import NvmlLibrary, driver_error
+from deviceplugin.driver.links import NvLinks, links, nvlinks
+from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
+from deviceplugin.driver.minors import fail_shared_minors
+from deviceplugin.driver.sysfs import numa_node, nvidia_device_present, pci_address
+from deviceplugin.errors import DriverError
+from deviceplugin.model.node import Gpu, Snapshot
+
+BYTES_PER_MIB = MIB_PER_GIB * 1024
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A GPU while it is read: what is known so far, and how to ask for more (None: it gave no handle)."""
+
+    gpu: Gpu
+    inquiry: Inquiry
+    handle: Any = None
+
+    def finished(self) -> Gpu:
+        return replace(self.gpu, failure=self.inquiry.failure)
+
+
+class NvmlDriver:
+    """The driver of this node.
+
+    NVML is opened at the first snapshot and stays open between snapshots. It lists GPUs as they were when it was
+    opened: after `close` the next snapshot opens it anew, and sees what has been plugged in since.
+
+    Args:
+        container_driver_root: where the host's driver root is mounted.
+        root: what /sys and /proc lie under, `/` but in tests.
+    """
+
+    def __init__(self, container_driver_root: Path, root: Path = Path("/")) -> None:
+        self._library = NvmlLibrary(container_driver_root, root)
+        self._root = root
+        # A call can hang for a minute. This lock is held only to look at the two flags, never during one.
+        self._flags = threading.Lock()
+        self._reading = False
+        self._closing = False
+
+    def snapshot(self) -> Snapshot:
+        """Ask for everything once. A GPU that fails a call carries that failure, the others are complete.
+
+        Raises:
+            DriverError: no driver, or it does not answer at all. Also when an earlier snapshot has not come back.
+        """
+        with self._reading_alone():
+            try:
+                return self._read(session_verified=False)
+            except pynvml.NVMLError:
+                # Somebody has shut NVML, or the driver went away under it: starting afresh tells which.
+                self._library.shut_down()
+            try:
+                return self._read(session_verified=True)
+            except pynvml.NVMLError as error:
+                raise driver_error(failure_of("nvmlDeviceGetCount", error)) from error
+
+    def close(self) -> None:
+        """Shut NVML. Never raises and never waits: a snapshot that is running shuts NVML when it comes back."""
+        with self._flags:
+            self._closing = self._reading
+            if self._reading:
+                return
+        self._library.shut_down()
+
+    def nvidia_device_present(self) -> bool:
+        """Whether the PCI bus has an NVIDIA GPU, driver or no driver. Makes no call of NVML."""
+        return nvidia_device_present(self._root)
+
+    @contextmanager
+    def _reading_alone(self) -> Iterator[None]:
+        with self._flags:
+            if self._reading:
+                raise DriverError("the last call of the driver has not come back yet: it hangs")
+            self._reading = True
+        try:
+            yield
+        finally:
+            with self._flags:
+                self._reading, closing = False, self._closing
+                self._closing = False
+            if closing:
+                self._library.shut_down()
+
+    def _read(self, *, session_verified: bool) -> Snapshot:
+        self._library.ensure_ready()
+        system = Inquiry(session_verified=session_verified)
+        driver_version = system.ask(pynvml.nvmlSystemGetDriverVersion)
+        cuda_version = system.ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        seen = [
+            self._look_at(index, Inquiry(session_verified=session_verified), session_verified=session_verified)
+            for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        nvlinks_of = _read_nvlinks(seen)
+        handles = {one.gpu.uuid: one.handle for one in seen if one.gpu.uuid is not None}
+        return Snapshot(
+            driver_version=driver_version,
+            cuda_version=None if cuda_version is None else f"{cuda_version // 1000}.{cuda_version % 1000 // 10}",
+            gpus=fail_shared_minors(tuple(one.finished() for one in seen)),
+            links=links(handles, nvlinks_of),
+        )
+
+    def _look_at(self, index: int, inquiry: Inquiry, *, session_verified: bool) -> _Seen:
+        ask = inquiry.ask
+        handle = ask(pynvml.nvmlDeviceGetHandleByIndex, index)
+        if handle is None:
+            return _Seen(Gpu(index=index, uuid=None), inquiry)
+        uuid = ask(pynvml.nvmlDeviceGetUUID, handle)
+        minor = ask(pynvml.nvmlDeviceGetMinorNumber, handle)
+        pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
+        address = None if pci is None else pci_address(pci.domain, pci.bus, pci.device)
+        product_name = ask(pynvml.nvmlDeviceGetName, handle)
+        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        memory_mib = None if memory is None else memory.total // BYTES_PER_MIB
+        mode = mig_mode(inquiry, handle)
+        gpu = Gpu(
+            index=index,
+            uuid=uuid,
+            minor=minor,
+            pci_address=address,
+            product_name=product_name,
+            memory_mib=memory_mib,
+            compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
+            numa_node=None if address is None else numa_node(self._root, address),
+            mig_mode=mode,
+            mig_instances=(
+                mig_instances(inquiry, handle, memory_mib, session_verified=session_verified)
+                if mode and mode.current
+                else ()
+            ),
+        )
+        return _Seen(gpu, inquiry, handle)
+
+
+def _read_nvlinks(seen: Iterable[_Seen]) -> dict[str, NvLinks]:
+    """NVLinks by UUID; the number that end in a switch goes into each GPU."""
+    named = [(one, one.gpu.uuid) for one in seen if one.gpu.uuid is not None]
+    uuid_at = {one.gpu.pci_address: uuid for one, uuid in named if one.gpu.pci_address is not None}
+    found = {}
+    for one, uuid in named:
+        found[uuid] = nvlinks(one.inquiry, one.handle, uuid_at)
+        one.gpu = replace(one.gpu, nvswitch_links=found[uuid].to_switches)
+    return found
