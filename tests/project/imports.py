@@ -1,6 +1,7 @@
 """The import rules of the package (design section 3), checked on syntax trees: nothing is imported to be checked.
 
-Every import counts: inside functions, under TYPE_CHECKING, relative ones, and `import_module` as far as it is spelled out.
+Every import counts: inside functions, under TYPE_CHECKING, relative ones, and `import_module` as far as it is spelled
+out.
 """
 
 import ast
