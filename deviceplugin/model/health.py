@@ -15,4 +15,4 @@ class HealthReport:
         unhealthy: UUID of a GPU (with everything on it) or of a MIG instance -> reason.
     """
 
-    unhealthy: Mapping[str, str] = field(default=NO_VERDICT)
+    unhealthy: Mapping[str, str] = field(default_factory=lambda: NO_VERDICT)

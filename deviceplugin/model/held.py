@@ -17,7 +17,7 @@ class Held:
             could be read: a change that would withdraw anything then waits with this reason.
     """
 
-    ids: Mapping[str, frozenset[str]] = field(default=NOTHING)
+    ids: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
     unknown_because: str = ""
 
     def of(self, resource_name: str) -> frozenset[str]:

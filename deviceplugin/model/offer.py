@@ -27,7 +27,7 @@ class Offer:
     resource: Resource
     devices: tuple[Device, ...]
     draining: frozenset[str] = frozenset()
-    refused: Mapping[str, str] = field(default=NONE_REFUSED)
+    refused: Mapping[str, str] = field(default_factory=lambda: NONE_REFUSED)
 
     @property
     def name(self) -> str:
