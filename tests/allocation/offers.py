@@ -1,0 +1,36 @@
+"""Offers made for the tests."""
+
+from collections.abc import Mapping
+
+from deviceplugin.model.offer import Offer
+from deviceplugin.model.plan import AllocationPolicy, Mode, Resource, Unit
+
+
+def gpu(index: int, replicas: int = 0, *, visible_id: str | None = None) -> Unit:
+    """GPU `index`, whole or in replicas."""
+    uuid = f"GPU-{index:08x}-0000-4000-8000-000000000000"
+    return Unit(uuid, uuid, index, visible_id or uuid, replicas)
+
+
+def mig(parent: int, instance: int, replicas: int = 0) -> Unit:
+    """MIG instance `instance` of GPU `parent`, whole or in replicas."""
+    uuid = f"MIG-{parent:08x}-{instance:04x}-4000-8000-000000000000"
+    return Unit(uuid, gpu(parent).uuid, parent, uuid, replicas, profile="1g.5gb")
+
+
+def offer(
+    *units: Unit,
+    name: str = "nvidia.com/gpu",
+    policy: AllocationPolicy = AllocationPolicy.DISTRIBUTED,
+    refuse_more_than_one: bool = False,
+    refused: Mapping[str, str] | None = None,
+) -> Offer:
+    """An offer of everything on `units`."""
+    mode = Mode.TIME_SLICING if any(unit.replicas for unit in units) else Mode.EXCLUSIVE
+    resource = Resource(name, mode, units, policy, refuse_more_than_one)
+    return Offer(resource, resource.devices, refused=refused or {})
+
+
+def ids_of(an_offer: Offer) -> list[str]:
+    """Every listed id, in order."""
+    return [device.id for device in an_offer.devices]

@@ -1,0 +1,95 @@
+"""What a container receives, and what is refused in which words."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from deviceplugin.allocation.answer import VISIBLE_DEVICES, answer
+from deviceplugin.errors import AllocationError
+from deviceplugin.model.offer import Offer
+from deviceplugin.model.plan import Device, Health
+from tests.allocation.offers import gpu, ids_of, mig, offer
+
+
+def visible(an_offer: Offer, *ids: str) -> str:
+    return answer(an_offer, ids).envs[VISIBLE_DEVICES]
+
+
+def refusal(an_offer: Offer, *ids: str) -> str:
+    with pytest.raises(AllocationError) as caught:
+        answer(an_offer, ids)
+    return str(caught.value)
+
+
+def test_ids_come_in_the_order_asked_without_repeats() -> None:
+    four = offer(*(gpu(index, 4) for index in range(4)))
+    zero, one = gpu(0).uuid, gpu(1).uuid
+    assert visible(four, f"{one}::3", f"{zero}::0", f"{one}::0", f"{zero}::0") == f"{one},{zero}"
+
+
+def test_index_ids_are_used_where_the_plan_says_so() -> None:
+    indexed = offer(gpu(0, 2, visible_id="0"), gpu(7, 2, visible_id="7"))
+    assert visible(indexed, f"{gpu(7).uuid}::1", f"{gpu(0).uuid}::0") == "7,0"
+
+
+def test_only_the_environment_is_set() -> None:
+    one = answer(offer(mig(0, 7)), [mig(0, 7).uuid])
+    assert dict(one.envs) == {VISIBLE_DEVICES: mig(0, 7).uuid}
+    assert (one.mounts, one.devices, dict(one.annotations), one.cdi_devices) == ((), (), {}, ())
+
+
+def test_an_empty_request_sets_the_variable_to_nothing() -> None:
+    assert dict(answer(offer(gpu(0)), []).envs) == {VISIBLE_DEVICES: ""}
+
+
+@pytest.mark.parametrize("unknown", ["GPU-x", "", "all", f"{gpu(0).uuid}::4", gpu(0).uuid])
+def test_an_unknown_device_is_named_in_nvidias_words(unknown: str) -> None:
+    shared = offer(gpu(0, 4), name="nvidia.com/gpu.shared")
+    expected = f'invalid allocation request for "nvidia.com/gpu.shared": invalid request: unknown device: {unknown}'
+    assert refusal(shared, f"{gpu(0).uuid}::0", unknown) == expected
+
+
+def test_more_than_one_share_is_refused_in_nvidias_words_after_unknown_ones() -> None:
+    strict = offer(gpu(0, 4), refuse_more_than_one=True)
+    ids = ids_of(strict)
+    assert refusal(strict, *ids[:3]) == (
+        'invalid allocation request for "nvidia.com/gpu": '
+        "invalid request: maximum request size for shared resources is 1; found 3"
+    )
+    assert "unknown device: GPU-x" in refusal(strict, ids[0], "GPU-x")
+    assert visible(strict, ids[0]) == gpu(0).uuid
+
+
+def test_a_refused_device_is_named_with_the_reason() -> None:
+    draining = offer(gpu(0), gpu(1), refused={gpu(1).uuid: "GPU 1 becomes time-sliced"})
+    assert refusal(draining, gpu(0).uuid, gpu(1).uuid) == (
+        f'invalid allocation request for "nvidia.com/gpu": device {gpu(1).uuid} can\'t be given out now: '
+        "GPU 1 becomes time-sliced"
+    )
+
+
+def test_a_refused_device_that_is_not_listed_gets_its_reason_too() -> None:
+    waiting = replace(offer(gpu(0), refused={"GPU-w": "held as nvidia.com/gpu.shared"}), devices=())
+    assert refusal(waiting, "GPU-w").endswith("held as nvidia.com/gpu.shared")
+    assert "unknown device" in refusal(waiting, gpu(0).uuid)
+
+
+def test_an_unhealthy_device_is_named_with_its_reason() -> None:
+    sick = offer(replace(gpu(0), health=Health.UNHEALTHY, reason="Xid 79"), gpu(1))
+    assert refusal(sick, gpu(0).uuid).endswith(f"device {gpu(0).uuid} is Unhealthy: Xid 79")
+    assert visible(sick, gpu(1).uuid) == gpu(1).uuid
+
+
+def test_a_retained_device_of_a_vanished_gpu_is_refused() -> None:
+    known = offer(gpu(0))
+    retained = replace(known, devices=(*known.devices, Device("GPU-gone::1", "GPU-gone")))
+    assert "GPU-gone is gone" in refusal(retained, "GPU-gone::1")
+
+
+def test_ten_thousand_shares_of_one_gpu_are_one_uuid_at_once() -> None:
+    many = offer(gpu(0, 10_000))
+    ids = ids_of(many)
+    begin = time.perf_counter()
+    assert visible(many, *ids) == gpu(0).uuid
+    assert time.perf_counter() - begin < 0.1
