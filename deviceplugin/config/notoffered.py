@@ -1,0 +1,75 @@
+"""What this version understands and does not offer yet: refused by name, never ignored (issue 2, drop-in.md 8.8).
+
+To offer something, delete its line here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deviceplugin.config.options import PLUGIN_SETTINGS
+from deviceplugin.config.overrides import Given
+
+_ANYTHING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _NotOffered:
+    """A setting with the value, or one word of the list, that is not offered; any but an empty one without."""
+
+    setting: str
+    value: object = _ANYTHING
+
+    def asked_by(self, value: object) -> bool:
+        """Whether a value of the setting asks for what is not offered."""
+        if self.value is _ANYTHING:
+            return bool(value)
+        return self.value in value if isinstance(value, list | tuple) else value == self.value
+
+
+_NOT_OFFERED = (
+    _NotOffered("device_list_strategy", "volume-mounts"),
+    _NotOffered("device_list_strategy", "cdi-annotations"),
+    _NotOffered("device_list_strategy", "cdi-cri"),
+    _NotOffered("pass_device_specs", True),
+    _NotOffered("gdrcopy_enabled", True),
+    _NotOffered("gds_enabled", True),
+    _NotOffered("mofed_enabled", True),
+    _NotOffered("device_discovery_strategy", "tegra"),
+    _NotOffered("device_discovery_strategy", "wsl"),
+    _NotOffered("imex_channel_ids"),
+    _NotOffered("cdi_feature_flags"),
+    _NotOffered("cdi_disable_hooks"),
+    _NotOffered("health"),
+)
+
+
+def not_offered(values: Mapping[str, Given]) -> list[tuple[int, str]]:
+    """One finding, as (line, text), for each value that asks for something that is not offered yet.
+
+    Takes the effective values by setting. The line is 0 where a flag or variable asks.
+    """
+    return [
+        (
+            given.origin.line or 0,
+            f"{given.origin}: found {_words(rule, given.value)}, which this version does not offer yet, expected "
+            f"{_EXPECTED.get(rule.setting, 'no such section')}",
+        )
+        for rule in _NOT_OFFERED
+        if (given := values.get(rule.setting)) and rule.asked_by(given.value)
+    ]
+
+
+def _words(rule: _NotOffered, value: object) -> str:
+    if rule.value is not _ANYTHING:
+        return _show(rule.value)
+    return _show(value) if isinstance(value, list | tuple) else "the section"
+
+
+def _show(value: object) -> str:
+    """A value as the file would write it."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_show(item) for item in value)}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_EXPECTED = {setting.id: _show(setting.default) for setting in PLUGIN_SETTINGS}

@@ -1,0 +1,217 @@
+"""Checks a document against the schema: every finding at once, nothing coerced, each value with its place."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from deviceplugin.config.document import (
+    Entry,
+    MappingNode,
+    Node,
+    Scalar,
+    SequenceNode,
+    join_path,
+    quote_key,
+    repeated_keys,
+)
+from deviceplugin.config.model import Origin, SelectAll, SelectCount, Selector, SelectRest
+from deviceplugin.config.scalars import Refused, describe, read_scalar
+from deviceplugin.config.selectors import ONE_DEVICE, is_of_mig_instance, read_alone, read_selector
+from deviceplugin.config.suggest import nearest, right_places
+from deviceplugin.config.types import (
+    Anything,
+    GpuList,
+    ListOf,
+    Section,
+    SharedDevices,
+    Type,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value that the file sets, by the schema's type: bool, str, int, a tuple of selectors, a list or a Values."""
+
+    value: object
+    origin: Origin
+
+
+# The keys of one section that are set, by name.
+Values = dict[str, Found]
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads one document.
+
+    Attributes:
+        source: the file's name for messages.
+        lenient: unknown and repeated keys are warnings instead of problems; a repeated key's last value counts.
+        problems, warnings: findings as (line, text), in the order found.
+    """
+
+    source: str
+    lenient: bool = False
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    warnings: list[tuple[int, str]] = field(default_factory=list)
+    root: MappingNode = field(default_factory=lambda: MappingNode((), 1))
+
+    def read(self, root: MappingNode, section: Section) -> Values:
+        """The values of a whole document by the section that describes its root."""
+        self.root = root
+        for path, repeat in repeated_keys(root):
+            findings = self.warnings if self.lenient else self.problems
+            text = f"found the key a second time (first in line {repeat.first_line}), expected it once"
+            counts = "; the last one counts" if self.lenient else ""
+            findings.append((repeat.line, f"{self.source}:{repeat.line}: {path}: {text}{counts}"))
+        return self._section(root, section, "")
+
+    def report(self, origin: Origin, text: str) -> None:
+        """Add a problem about a value that was found at `origin`."""
+        self.problems.append((origin.line or 0, f"{origin}: {text}"))
+
+    def _origin(self, path: str, line: int) -> Origin:
+        return Origin(path, self.source, line)
+
+    def _section(self, node: MappingNode, section: Section, path: str) -> Values:
+        values: Values = {}
+        for entry in node.entries:
+            below = join_path(path, quote_key(entry.key))
+            key = section.get(entry.key)
+            if key is None:
+                self._unknown_key(entry, section, below)
+                continue
+            if _is_null(entry.value):
+                if isinstance(key.type, Section) and key.type.null_hint:
+                    self._refuse(entry.line, below, entry.value, Refused(key.type.expected, key.type.null_hint))
+                continue
+            try:
+                value = self._value(entry.value, key.type, below)
+            except Refused as refused:
+                # A collection begins on the line after its key: the key is where one looks.
+                line = entry.value.line if isinstance(entry.value, Scalar) else entry.line
+                self._refuse(line, below, entry.value, refused)
+                continue
+            values[entry.key] = Found(value, self._origin(below, entry.line))
+        self._require(node, section, path)
+        return values
+
+    def _require(self, node: MappingNode, section: Section, path: str) -> None:
+        for key in section.keys:
+            value = node.get(key.name)
+            if not key.required or not (value is None or _is_null(value)):
+                continue
+            line = next((entry.line for entry in node.entries if entry.key == key.name), node.line)
+            origin = self._origin(join_path(path, key.name), line)
+            self.report(origin, f"found no {key.name}, expected {key.type.expected}")
+
+    def _unknown_key(self, entry: Entry, section: Section, path: str) -> None:
+        names = [key.name for key in section.keys]
+        places = right_places(entry.key, path, self.root)
+        near = nearest(entry.key, names)
+        meant = (near,) if near else places
+        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+        if not near and places and "." not in path:
+            hint += " (lost indentation?)"
+        if entry.key == "<<":
+            hint = "; merge keys are not read"
+        findings = self.warnings if self.lenient else self.problems
+        ignored = ", ignored" if self.lenient else ""
+        text = f"found an unknown key{ignored}, expected one of: {', '.join(names)}{hint}"
+        findings.append((entry.line, f"{self.source}:{entry.line}: {path}: {text}"))
+
+    def _refuse(self, line: int, path: str, node: Node, refused: Refused) -> None:
+        hint = f" ({refused.hint})" if refused.hint else ""
+        self.report(self._origin(path, line), f"found {describe(node)}, expected {refused.expected}{hint}")
+
+    def _value(self, node: Node, kind: Type, path: str) -> object:
+        match kind:
+            case Section():
+                if isinstance(node, MappingNode):
+                    return self._section(node, kind, path)
+                raise Refused(kind.expected, self._misplaced_list(node, path))
+            case ListOf():
+                return self._list(node, kind, path)
+            case SharedDevices():
+                return self._shared_devices(node, kind, path)
+            case GpuList():
+                return self._gpu_list(node, kind, path)
+            case Anything():
+                return None
+        if not isinstance(node, Scalar):
+            raise Refused(kind.expected)
+        return read_scalar(node, kind)
+
+    def _misplaced_list(self, node: Node, path: str) -> str:
+        if not isinstance(node, SequenceNode):
+            return ""
+        places = right_places(path.rpartition(".")[2], path, self.root, for_list=True)
+        return f"did you mean {' or '.join(places)}? lost indentation?" if places else ""
+
+    def _list(self, node: Node, kind: ListOf, path: str) -> list[Found]:
+        if kind.alone and isinstance(node, Scalar) and isinstance(node.value, str):
+            parts = [part.strip() for part in node.value.split(",")]
+            node = SequenceNode(tuple(Scalar(part, part, node.line, node.quoted) for part in parts), node.line)
+        if not isinstance(node, SequenceNode):
+            raise Refused(kind.expected, "write a list: each item after a dash" if not kind.alone else "")
+        if len(node.items) < kind.minimum:
+            raise Refused(kind.expected, "an empty list says nothing")
+        found: list[Found] = []
+        for number, item in enumerate(node.items):
+            below = f"{path}[{number}]"
+            try:
+                found.append(Found(self._value(item, kind.item, below), self._origin(below, item.line)))
+            except Refused as refused:
+                self._refuse(item.line, below, item, refused)
+        return found
+
+    def _shared_devices(self, node: Node, kind: SharedDevices, path: str) -> tuple[Selector, ...]:
+        if isinstance(node, Scalar):
+            return (_selector(read_alone, node),)
+        if not isinstance(node, SequenceNode):
+            raise Refused(kind.expected)
+        if not node.items:
+            raise Refused(kind.expected, "an empty list shares nothing: remove the entry, or the key for all devices")
+        return self._selectors(node, path)
+
+    def _gpu_list(self, node: Node, kind: GpuList, path: str) -> tuple[Selector, ...]:
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            selector = _selector(read_alone, node)
+            if isinstance(selector, SelectAll | SelectRest | SelectCount):
+                raise Refused(kind.expected, "for all GPUs leave the key out" if path.endswith("include") else "")
+            node = SequenceNode((node,), node.line)
+        if not isinstance(node, SequenceNode):
+            raise Refused(kind.expected, f"one GPU is written [{node.text}]" if isinstance(node, Scalar) else "")
+        if not node.items and path.endswith("include"):
+            raise Refused(kind.expected, "an empty list includes no GPU: remove the key for all")
+        selectors = self._selectors(node, path)
+        for item, selector in zip(node.items, selectors, strict=False):
+            if len(selectors) == len(node.items) and is_of_mig_instance(selector):
+                self._refuse(item.line, path, item, Refused(kind.expected, "a GPU, not one of its MIG instances"))
+        return selectors
+
+    def _selectors(self, node: SequenceNode, path: str) -> tuple[Selector, ...]:
+        """The selectors of a list, each once."""
+        selectors: list[Selector] = []
+        for number, item in enumerate(node.items):
+            try:
+                if not isinstance(item, Scalar):
+                    raise Refused(ONE_DEVICE, _mig_index_hint(item))
+                selectors.append(_selector(read_selector, item))
+            except Refused as refused:
+                self._refuse(item.line, f"{path}[{number}]", item, refused)
+        return tuple(dict.fromkeys(selectors))
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
+
+
+def _selector(read: Callable[[Scalar], Selector], node: Scalar) -> Selector:
+    try:
+        return read(node)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+def _mig_index_hint(item: Node) -> str:
+    return "write 1:0 without a space after the colon" if isinstance(item, MappingNode) else ""
