@@ -6,12 +6,12 @@
     environ["NVML_STANDIN_CONTROL"] = str(faults)   # optional: what goes wrong, changed through Control
 
 Set the variables before the program starts (or through os.environ before nvmlInit), and have pynvml find the
-library: LD_LIBRARY_PATH, or `pynvml.nvmlLib = load(library)`. What the stand-in does and does not model stands
-at the top of core.c.
+library: LD_LIBRARY_PATH for another process, `with bound_pynvml(library, tmp_path):` in this one. What the
+stand-in does and does not model stands at the top of core.c.
 """
 
 from tests.nvml_standin.control import Control
-from tests.nvml_standin.library import build, load
+from tests.nvml_standin.library import bound_pynvml, build, load
 from tests.nvml_standin.node import (
     MODELS,
     PROFILES,
@@ -33,6 +33,7 @@ __all__ = [
     "NodeGpu",
     "NodeMig",
     "Profile",
+    "bound_pynvml",
     "build",
     "capability_minor",
     "load",

@@ -109,17 +109,21 @@ static bool same_file(const struct stat *a, const struct stat *b) {
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
+/* Reads the faults again if they may have changed. Another path is another story: counts start afresh. */
 static void refresh(void) {
+    static char last_path[4096];
     const char *path = getenv("NVML_STANDIN_CONTROL");
-    struct stat found = {0};
-    if (!path)
-        return;
-    if (stat(path, &found) != 0)
+    struct stat found;
+    if (!path || stat(path, &found) != 0)
         memset(&found, 0, sizeof found);
-    if (same_file(&found, &control_stat))
+    bool same_path = strcmp(path ? path : "", last_path) == 0;
+    if (same_path && same_file(&found, &control_stat))
         return;
+    if (!same_path)
+        events_seen = waits_seen = 0;
+    snprintf(last_path, sizeof last_path, "%s", path ? path : "");
     control_stat = found;
-    read_faults(path, &faults);
+    read_faults(last_path, &faults);
     if (faults.event_count < events_seen)
         events_seen = 0;
     for (; events_seen < faults.event_count; events_seen++)

@@ -381,14 +381,14 @@ static void add_event(const Line *line, Faults *faults, unsigned long long type)
     faults->events[faults->event_count++] = event;
 }
 
-/* False, and no faults, when there is no such file. */
-bool read_faults(const char *path, Faults *faults) {
+/* No such file: no faults. */
+void read_faults(const char *path, Faults *faults) {
     Line line = {.path = path};
     FILE *file = fopen(path, "re");
     memset(faults, 0, sizeof *faults);
     faults->wait_times = -1;
     if (!file)
-        return false;
+        return;
     while (next(file, &line)) {
         if (is(&line, "lost") || is(&line, "ok")) {
             faults->lost[number_at(&line, 1, MAX_GPUS - 1)] = is(&line, "lost");
@@ -413,5 +413,4 @@ bool read_faults(const char *path, Faults *faults) {
         }
     }
     fclose(file);
-    return true;
 }

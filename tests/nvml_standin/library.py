@@ -3,9 +3,14 @@
 import ctypes
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pynvml
 
 _SOURCES = Path(__file__).parent
 _COMMAND = ("cc", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
@@ -51,3 +56,21 @@ def build(directory: Path) -> Path:
 def load(library: Path) -> ctypes.CDLL:
     """Opens a built stand-in; assign the result to `pynvml.nvmlLib` before `pynvml.nvmlInit()`."""
     return ctypes.CDLL(str(library))
+
+
+@contextmanager
+def bound_pynvml(library: Path, directory: Path) -> Iterator[None]:
+    """Inside, pynvml calls a stand-in of its own in this process; afterwards what it called before.
+
+    The library keeps its state for as long as the process lives, so each use opens a copy, put in `directory`,
+    which must not serve twice. Threads that are still in a call must have returned before the end.
+    """
+    saved = {name: getattr(pynvml, name) for name in ("nvmlLib", "_nvmlLib_refcount", "_nvmlGetFunctionPointer_cache")}
+    fresh = {"nvmlLib": load(Path(shutil.copy(library, directory))), "_nvmlLib_refcount": 0}
+    for name, value in {**fresh, "_nvmlGetFunctionPointer_cache": {}}.items():
+        setattr(pynvml, name, value)
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(pynvml, name, value)

@@ -127,7 +127,7 @@ typedef struct {
 
 /* files.c */
 void read_node(const char *path, Node *node);
-bool read_faults(const char *path, Faults *faults);
+void read_faults(const char *path, Faults *faults);
 const Profile *find_profile(const Gpu *gpu, unsigned index);
 unsigned ci_slices(unsigned profile);
 const Profile *find_profile_id(const Gpu *gpu, unsigned id);
