@@ -522,6 +522,25 @@ def test_the_state_of_an_idle_gpu(bench: Bench) -> None:
     assert nvml.nvmlDeviceGetP2PStatus(first, second, nvml.NVML_P2P_CAPS_INDEX_WRITE) == nvml.NVML_P2P_STATUS_OK
 
 
+def test_memory_faults_leave_traces(bench: Bench) -> None:
+    nvml = bench.nvml
+    t4, a10 = bench.start(
+        "gpu 0 model=t4 uuid=GPU-0 bus=00000000:10:00.0\ngpu 1 model=a10 uuid=GPU-1 bus=00000000:11:00.0\n"
+    )
+    bench.control.append("ecc-double 0", "ecc-double 0", "ecc-single 0", "xid 0 48", "retiring 0 1", "remapped 1 1 0")
+    corrected, uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    assert nvml.nvmlDeviceGetTotalEccErrors(t4, corrected, nvml.NVML_VOLATILE_ECC) == 1
+    assert nvml.nvmlDeviceGetTotalEccErrors(t4, uncorrected, nvml.NVML_AGGREGATE_ECC) == 2
+    assert nvml.nvmlDeviceGetTotalEccErrors(a10, uncorrected, nvml.NVML_VOLATILE_ECC) == 0
+    memory = nvml.NVML_MEMORY_LOCATION_DEVICE_MEMORY
+    assert nvml.nvmlDeviceGetMemoryErrorCounter(t4, uncorrected, nvml.NVML_VOLATILE_ECC, memory) == 2
+    assert nvml.nvmlDeviceGetRetiredPagesPendingStatus(t4) == 1
+    assert nvml.nvmlDeviceGetRemappedRows(a10) == (0, 1, 1, 0)
+    bench.control.append("retiring 0 0", "remapped 1 0 1")
+    assert nvml.nvmlDeviceGetRetiredPagesPendingStatus(t4) == 0
+    assert nvml.nvmlDeviceGetRemappedRows(a10) == (0, 0, 0, 1)
+
+
 def test_links_of_a_gpu_that_has_some_down(bench: Bench) -> None:
     nvml = bench.nvml
     one, two = bench.start(

@@ -19,6 +19,10 @@
  *   init CODE                  the next nvmlInit that is not a mere recount answers CODE; 0 lifts it
  *   xid GPU CODE [gi=N] [ci=N] an event, once, for the sets registered when the line is seen
  *   ecc-single GPU, ecc-double GPU
+ *                              an event too, and one more in the GPU's error counters
+ *   remapped GPU PENDING FAILED
+ *                              row remapping awaits a reset (0 or 1), has failed (0 or 1)
+ *   retiring GPU PENDING       page retirement awaits a reset (0 or 1), on boards that retire pages
  *   waiterr CODE [TIMES]       nvmlEventSetWait answers CODE, for ever or TIMES times
  *   waitok                     and no more
  *   node PATH                  another node from now on
@@ -220,6 +224,10 @@ nvmlReturn_t enter(const char *call, int since) {
     lock_library();
     nvmlReturn_t code = admit(call, since);
     return code == NVML_SUCCESS ? code : refuse(code);
+}
+
+const Faults *current_faults(void) {
+    return &faults;
 }
 
 bool gpu_is_lost(unsigned index) {

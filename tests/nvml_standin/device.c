@@ -202,11 +202,11 @@ typedef struct {
     unsigned long long total, reserved, free, used;
 } Memory2;
 
-/* What an idle GPU keeps for itself: `used` counts it in the first version only. */
 static unsigned long long total_bytes(const Target *target) {
     return (target->mig ? target->mig->profile->mib : target->gpu->mib) << 20;
 }
 
+/* What an idle GPU keeps for itself: the first version has no field for it and counts it as used. */
 static unsigned long long reserved_bytes(const Target *target) {
     return total_bytes(target) / 64;
 }
@@ -280,23 +280,33 @@ EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current,
 
 /* --- how it is: an idle board without a fault, unless a fault line says otherwise --------------------- */
 
+/* Error types: 0 corrected, 1 uncorrected. Nothing clears the counters, so volatile and aggregate agree. */
+static nvmlReturn_t ecc_errors(const Target *target, unsigned error, unsigned long long *count) {
+    const Faults *faults = current_faults();
+    if (!target->gpu->model->ecc)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *count = 0;
+    for (unsigned i = 0; i < faults->event_count; i++)
+        *count += faults->events[i].gpu == (int)target->index &&
+                  faults->events[i].type == (error ? EVENT_DOUBLE_BIT_ECC : EVENT_SINGLE_BIT_ECC);
+    return NVML_SUCCESS;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned error, unsigned counter,
                                                 unsigned long long *count) {
     ENTER_GPU(0, device);
     NEED(count && error < 2 && counter < 2);
-    if (!target.gpu->model->ecc)
-        return NVML_ERROR_NOT_SUPPORTED;
-    *count = 0;
-    return NVML_SUCCESS;
+    return ecc_errors(&target, error, count);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, unsigned error, unsigned counter,
                                                     unsigned location, unsigned long long *count) {
+    enum { DEVICE_MEMORY = 2, LOCATIONS = 9 };
     ENTER_GPU(0, device);
-    NEED(count && error < 2 && counter < 2 && location < 9);
-    if (!target.gpu->model->ecc)
-        return NVML_ERROR_NOT_SUPPORTED;
-    *count = 0;
+    NEED(count && error < 2 && counter < 2 && location < LOCATIONS);
+    TRY(ecc_errors(&target, error, count));
+    if (location != DEVICE_MEMORY)
+        *count = 0;
     return NVML_SUCCESS;
 }
 
@@ -333,7 +343,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, 
     NEED(pending);
     if (!retires_pages(&target))
         return NVML_ERROR_NOT_SUPPORTED;
-    *pending = 0;
+    *pending = current_faults()->retiring[target.index];
     return NVML_SUCCESS;
 }
 
@@ -344,7 +354,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *cor
     /* "NOT_SUPPORTED If MIG is enabled or if the device doesn't support this feature" */
     if (!target.gpu->model->row_remapping || target.gpu->mig_current)
         return NVML_ERROR_NOT_SUPPORTED;
-    *correctable = *uncorrectable = *pending = *failed = 0;
+    *correctable = 0;
+    *pending = current_faults()->remap_pending[target.index];
+    *failed = current_faults()->remap_failed[target.index];
+    *uncorrectable = *pending; /* the row that waits */
     return NVML_SUCCESS;
 }
 

@@ -392,6 +392,12 @@ void read_faults(const char *path, Faults *faults) {
     while (next(file, &line)) {
         if (is(&line, "lost") || is(&line, "ok")) {
             faults->lost[number_at(&line, 1, MAX_GPUS - 1)] = is(&line, "lost");
+        } else if (is(&line, "remapped")) {
+            unsigned gpu = (unsigned)number_at(&line, 1, MAX_GPUS - 1);
+            faults->remap_pending[gpu] = number_at(&line, 2, 1);
+            faults->remap_failed[gpu] = number_at(&line, 3, 1);
+        } else if (is(&line, "retiring")) {
+            faults->retiring[number_at(&line, 1, MAX_GPUS - 1)] = number_at(&line, 2, 1);
         } else if (is(&line, "fail") || is(&line, "block")) {
             add_rule(&line, faults, is(&line, "block"));
         } else if (is(&line, "init")) {

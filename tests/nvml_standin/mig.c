@@ -323,6 +323,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetComputeInstances(nvmlGpuInstance_t instanc
 EXPORT nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute, CiInfo *info) {
     ENTER_KIND(450, CI_HANDLE, compute);
     NEED(info);
+    /* node.txt does not place compute instances; those of one slice, the usual ones, start at their id */
     *info = (CiInfo){.device = make_handle(GPU_HANDLE, target.index, 0, 0),
                      .instance = make_handle(GI_HANDLE, target.index, target.mig->gi, 0),
                      .id = target.mig->ci,

@@ -115,7 +115,7 @@ typedef struct {
 } Event;
 
 typedef struct {
-    bool lost[MAX_GPUS];
+    bool lost[MAX_GPUS], remap_pending[MAX_GPUS], remap_failed[MAX_GPUS], retiring[MAX_GPUS];
     int init, wait_code;
     long wait_times; /* < 0: until waitok */
     unsigned waits;  /* how many wait lines there are: a new one starts its count afresh */
@@ -153,6 +153,7 @@ nvmlReturn_t resolve(const void *handle, unsigned kinds, Target *target);
 nvmlReturn_t put_text(char *buffer, unsigned length, const char *text);
 void *make_handle(Kind kind, unsigned gpu, unsigned gi, unsigned ci);
 void leave(const int *entered);
+const Faults *current_faults(void);
 bool gpu_is_lost(unsigned index);
 nvmlReturn_t wait_fault(void);
 bool pause_unlocked(void); /* false: the library was shut down meanwhile */
