@@ -1,0 +1,1 @@
+"""Speed and memory of the real daemon, measured against the kubelet stand-in: `make bench`."""

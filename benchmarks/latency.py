@@ -1,0 +1,108 @@
+"""How long the kubelet waits for an answer, beside what grpcio itself takes in the same minute."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from benchmarks.bench import PATIENCE_S, Bench
+from benchmarks.figures import Figure, percentile
+from benchmarks.nodes import GPU, Node, time_sliced
+from deviceplugin.stubs import deviceplugin_v1beta1_pb2 as pb
+
+SERVICE = "/v1beta1.DevicePlugin"
+REPLICAS = 200
+BLOCK = 25
+WARM_UP = 100
+MICROSECONDS = 1e6
+
+Call = Callable[[bytes], bytes]
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """Allocate of one share and GetPreferredAllocation of 4 in 128, on 8 GPUs of 200 shares."""
+    calls = 400 if quick else 1600  # no id twice: a repeat is a case of its own (contract A26)
+    node = Node()
+    with Bench(node, time_sliced(REPLICAS)) as bench:
+        bench.start([GPU])
+        with echo(bench.place / "echo.sock") as bare, channel(bench.socket_of(GPU)) as plugin:
+            ids = [f"{gpu.uuid}::{replica}" for replica in range(REPLICAS) for gpu in node.snapshot().gpus]
+            figures = _beside("Allocate, 1 share", plugin("Allocate"), bare("Allocate"), allocations(ids[:calls]))
+            preferred = [preference(ids[start : start + 128], 4) for start in range(calls // 2)]
+            method = "GetPreferredAllocation"
+            return figures + _beside("Preferred, 4 of 128", plugin(method), bare(method), preferred)
+
+
+def allocations(ids: list[str]) -> list[bytes]:
+    """An AllocateRequest for each id, on the wire."""
+    return [
+        pb.AllocateRequest(
+            container_requests=[pb.ContainerAllocateRequest(devices_ids=[device_id])]
+        ).SerializeToString()
+        for device_id in ids
+    ]
+
+
+def preference(available: list[str], size: int) -> bytes:
+    """A PreferredAllocationRequest, on the wire."""
+    request = pb.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
+    return pb.PreferredAllocationRequest(container_requests=[request]).SerializeToString()
+
+
+def _beside(name: str, plugin: Call, bare: Call, requests: list[bytes]) -> list[Figure]:
+    """Both answer the same requests, in turns of a few, so that whatever slows the machine slows both."""
+    requests, warm_up = requests[:-WARM_UP], requests[-WARM_UP:]
+    for request in warm_up:
+        bare(request)
+        plugin(request)
+    ours: list[float] = []
+    theirs: list[float] = []
+    for start in range(0, len(requests), BLOCK):
+        turn = requests[start : start + BLOCK]
+        theirs += [_timed(bare, request) for request in turn]
+        ours += [_timed(plugin, request) for request in turn]
+    note = f"{len(ours)} calls"
+    p50, p99, bare50, bare99 = (
+        percentile(samples, percent) * MICROSECONDS for samples in (ours, theirs) for percent in (50, 99)
+    )
+    return [
+        Figure(f"{name}: p50", p50, "us", note=note),
+        Figure(f"{name}: p99", p99, "us", note=note),
+        Figure(f"{name}: echo p50", bare50, "us", note=note),
+        Figure(f"{name}: echo p99", bare99, "us", note=note),
+        Figure(f"{name}: p50 / echo", p50 / bare50, "x", at_most=1.15 if name.startswith("Allocate") else None),
+        Figure(f"{name}: p99 / echo", p99 / bare99, "x"),
+    ]
+
+
+def _timed(call: Call, request: bytes) -> float:
+    started = time.perf_counter()
+    call(request)
+    return time.perf_counter() - started
+
+
+@contextmanager
+def channel(socket: Path) -> Iterator[Callable[[str], Call]]:
+    """Calls by method name on a socket; requests and answers are bytes, so that a client costs the same everywhere."""
+    with grpc.insecure_channel(f"unix:{socket}") as opened:
+        grpc.channel_ready_future(opened).result(PATIENCE_S)
+        yield lambda method: opened.unary_unary(f"{SERVICE}/{method}", bytes, bytes)
+
+
+@contextmanager
+def echo(socket: Path) -> Iterator[Callable[[str], Call]]:
+    """Calls on a bare echo server in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.echo", str(socket)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n", "the echo server did not start"
+        try:
+            with channel(socket) as calls:
+                yield calls
+        finally:
+            server.stdin.close()

@@ -1,0 +1,83 @@
+"""What the daemon weighs, and whether it grows."""
+
+import time
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure
+from benchmarks.latency import allocations, channel
+from benchmarks.nodes import FIVE_NAMES, FIVE_NAMES_DEVICES, Node, five_names, nvml, simulated
+from benchmarks.process import Usage
+
+IDLE_S = 10.0
+SHARED = FIVE_NAMES[1]
+CHANGING = FIVE_NAMES[-1]
+# Allocates after which every worker thread of the server exists.
+WARM_UP = 200
+
+
+def measure(*, quick: bool) -> list[Figure]:
+    """At start, after Allocates, after reloads; five resources with 128 devices."""
+    return [*_at_start(), *_growth(500 if quick else 10_000, 20 if quick else 1_000)]
+
+
+def _at_start() -> list[Figure]:
+    figures = []
+    for source, driver in ((simulated, "simulated"), (nvml, "NVML binding on a stand-in")):
+        with Bench(Node(), five_names(), source) as bench:
+            bench.start(FIVE_NAMES)
+            before = bench.usage()
+            time.sleep(IDLE_S)
+            after = bench.usage()
+        cpu = (after.cpu_seconds - before.cpu_seconds) / IDLE_S * 100
+        figures += [
+            Figure(f"RSS at start: {driver}", after.rss_mib, "MiB", at_most=50),
+            Figure(f"PSS at start: {driver}", after.pss_mib, "MiB"),
+            Figure(f"idle: {driver}", cpu, "% CPU", at_most=1),
+        ]
+    return figures
+
+
+def _growth(allocates: int, reloads: int) -> list[Figure]:
+    with Bench(Node(), five_names()) as bench:
+        bench.start(FIVE_NAMES)
+        assert sum(len(bench.lists(name)[-1].devices) for name in FIVE_NAMES) == FIVE_NAMES_DEVICES
+        allocate(bench, WARM_UP)
+        at_start = bench.usage()
+        allocate(bench, allocates)
+        after_allocates = bench.usage()
+        reload(bench, reloads)
+        after_reloads = bench.usage()
+    done = f"after {allocates} Allocates and {reloads} reloads"
+    return [
+        Figure(f"RSS after {allocates} Allocates", after_allocates.rss_mib, "MiB", at_most=50),
+        Figure(f"PSS after {allocates} Allocates", after_allocates.pss_mib, "MiB"),
+        Figure(f"RSS {done}", after_reloads.rss_mib, "MiB", at_most=50),
+        Figure(f"PSS {done}", after_reloads.pss_mib, "MiB"),
+        *_grown(at_start, after_reloads, done),
+    ]
+
+
+def _grown(before: Usage, after: Usage, when: str) -> list[Figure]:
+    return [
+        Figure("growth of RSS", after.rss_mib - before.rss_mib, "MiB", at_most=1, note=when),
+        Figure("new threads", after.threads - before.threads, "", at_most=0, note=when),
+        Figure("new descriptors", after.descriptors - before.descriptors, "", at_most=0, note=when),
+    ]
+
+
+def allocate(bench: Bench, times: int) -> None:
+    """Allocate the shares of one resource, each in its turn, `times` in all."""
+    ids = bench.lists(SHARED)[-1].ids
+    requests = allocations(list(ids))
+    with channel(bench.socket_of(SHARED)) as calls:
+        call = calls("Allocate")
+        for number in range(times):
+            call(requests[number % len(requests)])
+
+
+def reload(bench: Bench, times: int) -> None:
+    """Edit the config `times` times; each edit changes one resource and is in force before the next."""
+    for number in range(times):
+        lists = len(bench.lists(CHANGING))
+        bench.edit(five_names(11 - number % 2))
+        bench.wait_for_lists(CHANGING, lists + 1)
