@@ -10,7 +10,7 @@ _EVENTS = ("xid ", "ecc-single ", "ecc-double ")
 class Control:
     """The file that NVML_STANDIN_CONTROL names (format: the comment at the top of core.c).
 
-    Every change is atomic: the stand-in sees the file before or after it, never between.
+    Every change is atomic: the stand-in sees the file before or after it, never between. One writer at a time.
     """
 
     def __init__(self, path: Path) -> None:

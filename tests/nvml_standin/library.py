@@ -1,11 +1,10 @@
 """Compiles the stand-in."""
 
 import ctypes
+import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,35 +20,34 @@ def _digest() -> str:
     digest = hashlib.sha256(" ".join(_COMMAND).encode())
     for source in sorted(path for path in _SOURCES.iterdir() if path.suffix in {".c", ".h", ".def"}):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 def build(directory: Path) -> Path:
     """Compiles the stand-in to `directory/libnvidia-ml.so.1`, unless what is there comes from the same sources.
 
-    Safe when several processes build into one directory at once: each compiles under a name of its own and
-    puts the result in place by renaming. Load it with `LD_LIBRARY_PATH=directory`, or `pynvml.nvmlLib = CDLL(path)`.
+    Safe when several processes build into one directory at once: one compiles, the others wait for it. The
+    library is put in place by renaming, so that a program that has the old one open keeps it.
 
     Raises:
         RuntimeError: the compiler refused; with its words.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    library, stamp = directory / _NAME, directory / f".{_NAME}-{_digest()}"
-    if library.exists() and stamp.exists() and library.samefile(stamp):
-        return library
-    if not stamp.exists():
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".build-") as scratch:
-            result = Path(scratch, _NAME)
+    library, stamp = directory / _NAME, directory / f".{_NAME}.sources"
+    with (directory / f".{_NAME}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        digest = _digest()
+        if not (library.exists() and stamp.exists() and stamp.read_text() == digest):
+            scratch = directory / f".{_NAME}.new"
             sources = sorted(str(path) for path in _SOURCES.glob("*.c"))
-            done = subprocess.run([*_COMMAND, "-o", str(result), *sources], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*_COMMAND, "-o", str(scratch), *sources], capture_output=True, text=True, check=False
+            )
             if done.returncode:
                 raise RuntimeError(f"the stand-in does not compile:\n{done.stderr}")
-            result.replace(stamp)
-    # The stamped file never changes; the library is a second name for it, swapped in whole.
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".link-") as scratch:
-        name = Path(scratch, _NAME)
-        os.link(stamp, name)
-        name.replace(library)
+            stamp.unlink(missing_ok=True)
+            scratch.replace(library)
+            stamp.write_text(digest)
     return library
 
 

@@ -129,8 +129,8 @@ typedef struct {
 void read_node(const char *path, Node *node);
 void read_faults(const char *path, Faults *faults);
 const Profile *find_profile(const Gpu *gpu, unsigned index);
-unsigned ci_slices(unsigned profile);
 const Profile *find_profile_id(const Gpu *gpu, unsigned id);
+unsigned ci_slices(unsigned profile);
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- entering the library (core.c) ----------------------------------------------------------------- */
@@ -146,13 +146,16 @@ typedef struct {
 
 extern const Node *session; /* the node as this session sees it; valid only between ENTER and return */
 
+/* Each takes the lock if it answers success, and has not got it otherwise. */
 nvmlReturn_t enter(const char *call, int since);
-nvmlReturn_t check_gpu(const char *call, unsigned index);
 nvmlReturn_t enter_handle(const char *call, int since, unsigned kinds, void *handle, Target *target);
-nvmlReturn_t resolve(const void *handle, unsigned kinds, Target *target);
-nvmlReturn_t put_text(char *buffer, unsigned length, const char *text);
-void *make_handle(Kind kind, unsigned gpu, unsigned gi, unsigned ci);
 void leave(const int *entered);
+
+/* The rest is for functions that have entered. */
+nvmlReturn_t check_gpu(const char *call, unsigned index);
+nvmlReturn_t resolve(const void *handle, unsigned kinds, Target *target);
+void *make_handle(Kind kind, unsigned gpu, unsigned gi, unsigned ci);
+nvmlReturn_t put_text(char *buffer, unsigned length, const char *text);
 const Faults *current_faults(void);
 bool gpu_is_lost(unsigned index);
 nvmlReturn_t wait_fault(void);
@@ -165,21 +168,21 @@ void drop_event_sets(void);
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Passes on any code but success. */
+#define TRY(call)                                                                                    \
+    do {                                                                                             \
+        nvmlReturn_t refused = (call);                                                               \
+        if (refused != NVML_SUCCESS)                                                                 \
+            return refused;                                                                          \
+    } while (0)
+#define NEED(condition) TRY((condition) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT)
+
 /* Every exported function starts with one of these: it takes the lock (released at any return),
  * applies the faults and checks the handle. `since` is the first driver branch that has the
  * function; an older one answers FUNCTION_NOT_FOUND, which pynvml also makes of a missing symbol. */
 #define ENTERED(call)                                                                                \
     TRY(call);                                                                                       \
     int entered __attribute__((cleanup(leave), unused)) = 1
-
-/* Passes on any code but success. */
-#define TRY(call)                                                                          \
-    do {                                                                                             \
-        nvmlReturn_t refused = (call);                                                               \
-        if (refused != NVML_SUCCESS)                                                                 \
-            return refused;                                                                          \
-    } while (0)
-
 #define ENTER(since) ENTERED(enter(__func__, since))
 #define ENTER_ANY(since, handle)                                                                     \
     Target target;                                                                                   \
@@ -191,10 +194,5 @@ void drop_event_sets(void);
 #define ENTER_KIND(since, wanted, handle)                                                            \
     Target target;                                                                                   \
     ENTERED(enter_handle(__func__, since, 1u << (wanted), handle, &target))
-#define NEED(condition)                                                                              \
-    do {                                                                                             \
-        if (!(condition))                                                                            \
-            return NVML_ERROR_INVALID_ARGUMENT;                                                      \
-    } while (0)
 
 #endif
