@@ -56,8 +56,13 @@ def answer(offer: Offer, device_ids: Sequence[str]) -> Answer:
     than one share (both in NVIDIA's words and order, golden 022, 033, 115), then for a device that is not to be
     given out now.
     """
-    units = {unit.uuid: unit for unit in units_behind(offer, device_ids).values()}
-    return Answer(envs={VISIBLE_DEVICES: ",".join(unit.visible_id for unit in units.values())})
+    return compose(offer, units_behind(offer, device_ids))
+
+
+def compose(offer: Offer, units: Mapping[str, Unit]) -> Answer:
+    """The answer for devices that `units_behind` let pass; `answer` is both in one."""
+    visible = {unit.uuid: unit.visible_id for unit in units.values()}
+    return Answer(envs={VISIBLE_DEVICES: ",".join(visible.values())})
 
 
 def units_behind(offer: Offer, device_ids: Sequence[str]) -> dict[str, Unit]:
