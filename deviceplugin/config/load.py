@@ -42,23 +42,26 @@ _SUFFIXES = {Mode.TIME_SLICING: ".shared", Mode.MPS: ".mps"}
 def load_config(path: str | None, overrides: Overrides | None = None, *, lenient: bool = False) -> Config:
     """The config of a file, or of defaults without one, with what flags and variables override.
 
-    Takes the file's path; None means there is none. Raises ConfigError as `parse_config`, and for a file that is
-    missing, not a file, too large or not readable, with what to do.
+    Takes the file's path; None means there is none. Raises ConfigError as `read_config_file` and `parse_config` do.
     """
-    if path is None:
-        return _finish({}, Reader("", lenient), overrides or Overrides(), source=None, text="")
-    return parse_config(_read(path), path, overrides, lenient=lenient)
+    data = b"" if path is None else read_config_file(path)
+    return parse_config(data, path, overrides, lenient=lenient)
 
 
-def parse_config(data: bytes, source: str, overrides: Overrides | None = None, *, lenient: bool = False) -> Config:
+def parse_config(
+    data: bytes, source: str | None, overrides: Overrides | None = None, *, lenient: bool = False
+) -> Config:
     """The config that the bytes of a file make.
 
-    Takes the file's content, its name for messages, what flags and variables override, and whether unknown and
-    repeated keys are only warnings (`Config.warnings`). Raises ConfigError with every problem, one line each, in order
-    of line: `file:line: path: found X, expected Y`; NotOfferedError, which is one, when all that is wrong is that this
-    version does not offer it yet. Nothing else is ever raised, whatever the bytes.
+    Takes the file's content, its name for messages (None: there is no file, everything is default), what flags and
+    variables override, and whether unknown and repeated keys are only warnings (`Config.warnings`). Raises ConfigError
+    with every problem, one line each, in order of line: `file:line: path: found X, expected Y`; NotOfferedError, which
+    is one, when all that is wrong is that this version does not offer it yet. Nothing else is ever raised, whatever
+    the bytes.
     """
-    source = source.replace("\n", " ")
+    if source is None:
+        return _finish({}, Reader("", lenient), overrides or Overrides(), source=None, text="")
+    source = " ".join(source.split())
     root = parse_document(data, source)
     reader = Reader(source, lenient)
     if isinstance(root, Scalar) and root.value is None:
@@ -70,8 +73,12 @@ def parse_config(data: bytes, source: str, overrides: Overrides | None = None, *
     return _finish(values, reader, overrides or Overrides(), source=source, text=data.decode("utf-8-sig"))
 
 
-def _read(path: str) -> bytes:
-    """The file's bytes, at most one more than allowed. Never waits: a FIFO or device at the path is refused."""
+def read_config_file(path: str) -> bytes:
+    """The bytes of a config file, for `parse_config`.
+
+    At most one byte more than is allowed is read. Never waits: a FIFO or device at the path is refused. Raises
+    ConfigError for a file that is missing, not a file or not readable, with what to do.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:

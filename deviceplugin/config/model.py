@@ -153,7 +153,7 @@ class DeviceFilter:
 class Flags:
     """The effective flags (flag > environment > file > default). Names and defaults are NVIDIA's (drop-in.md 4).
 
-    `mps_root` and `containers' driver root` are kept for the issue that serves what needs them; a value that asks
+    `mps_root` and `container_driver_root` are kept for the issue that serves what needs them; a value that asks
     for something this version does not offer never gets this far (config.notoffered).
     """
 

@@ -59,6 +59,15 @@ def not_offered(values: Mapping[str, Given]) -> list[tuple[int, str]]:
     ]
 
 
+def words_not_offered(setting: str) -> list[str]:
+    """The values of a setting that this version does not offer, as help texts name them."""
+    return [
+        "any value" if rule.value is _ANYTHING else _show(rule.value)
+        for rule in _NOT_OFFERED
+        if rule.setting == setting
+    ]
+
+
 def _words(rule: _NotOffered, value: object) -> str:
     if rule.value is not _ANYTHING:
         return _show(rule.value)

@@ -167,7 +167,7 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
         "The program on the host that CDI hooks run.",
         "flags.plugin.nvidiaCTKPath",
         ("nvidia-cdi-hook-path", "nvidia-ctk-path"),
-        ("NVIDIA_CDI_HOOKPATH", "NVIDIA_CTKPATH"),
+        ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
         "/usr/bin/nvidia-ctk",
     ),
     Setting(
@@ -176,7 +176,7 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
         "Where the driver root is mounted in this process's own container.",
         "flags.plugin.containerDriverRoot",
         ("driver-root-ctr-path", "container-driver-root"),
-        ("DRIVER_ROOT_CTRPATH", "CONTAINER_DRIVER_ROOT"),
+        ("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
         "/driver-root",
     ),
     Setting(

@@ -105,9 +105,8 @@ class Reader:
             self.report(origin, f"found no {key.name}, expected {key.type.expected}")
 
     def _unknown_key(self, entry: Entry, section: Section, path: str) -> None:
-        names = [key.name for key in section.keys]
         places = right_places(entry.key, path, self.root)
-        near = nearest(entry.key, names)
+        near = nearest(entry.key, section.names)
         meant = (near,) if near else places
         hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
         if not near and places and "." not in path:
@@ -116,7 +115,7 @@ class Reader:
             hint = "; merge keys are not read"
         findings = self.warnings if self.lenient else self.problems
         ignored = ", ignored" if self.lenient else ""
-        text = f"found an unknown key{ignored}, expected one of: {', '.join(names)}{hint}"
+        text = f"found an unknown key{ignored}, expected one of: {', '.join(section.names)}{hint}"
         findings.append((entry.line, f"{self.source}:{entry.line}: {path}: {text}"))
 
     def _refuse(self, line: int, path: str, node: Node, refused: Refused) -> None:

@@ -50,7 +50,8 @@ class Whole:
     @property
     def expected(self) -> str:
         """In words, for messages."""
-        return f"a whole number from {self.minimum} to {self.maximum}"
+        bounds = f"from {self.minimum} to {self.maximum}"
+        return f"the number {self.minimum}" if self.minimum == self.maximum else f"a whole number {bounds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class ListOf:
     def expected(self) -> str:
         """In words, for messages."""
         if isinstance(self.item, Section):
-            return f"a list of mappings with {', '.join(key.name for key in self.item.keys)}"
+            return f"a list of mappings with {', '.join(self.item.names)}"
         return f"{self.item.expected}; or a list of them" if self.alone else f"a list of: {self.item.expected}"
 
 
@@ -162,7 +163,12 @@ class Section:
     @property
     def expected(self) -> str:
         """In words, for messages."""
-        return f"a mapping with {', '.join(key.name for key in self.keys)}"
+        return f"a mapping with {', '.join(self.names)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys to recommend: what is known by name only is none of them."""
+        return tuple(key.name for key in self.keys if not isinstance(key.type, Anything))
 
     def get(self, name: str) -> Key | None:
         """The key of that name, None when there is none."""
