@@ -1,0 +1,1 @@
+"""The commands. Each module is one command; nothing here decides anything about GPUs."""

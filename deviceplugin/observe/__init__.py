@@ -1,0 +1,1 @@
+"""How the outside sees the process: the status socket and the log."""

@@ -1,0 +1,83 @@
+"""Log lines about changes of state: each thing once, when it changes."""
+
+import logging
+
+from deviceplugin.model.offer import Waiting
+from deviceplugin.model.plan import Mode, Plan, Resource
+
+log = logging.getLogger("deviceplugin.plan")
+
+ISOLATION = {
+    Mode.EXCLUSIVE: "",
+    Mode.TIME_SLICING: "; replicas share the GPU without a memory limit and without fault isolation",
+    Mode.MPS: "; memory limits hold per process, faults are not isolated",
+}
+
+
+def device_count(plan: Plan) -> int:
+    """How many devices a plan offers."""
+    return sum(len(resource.devices) for resource in plan.resources)
+
+
+def plan(before: Plan | None, after: Plan) -> None:
+    """Say what differs between two plans: resources with their counts, what is left out, warnings."""
+    if before == after:
+        return
+    old = before or Plan()
+    for resource in after.resources:
+        known = old.resource(resource.name)
+        if known is None or _figures(known) != _figures(resource):
+            log.info("%s: %s", resource.name, _describe(resource))
+        for unit in resource.units:
+            was = next((u for u in known.units if u.uuid == unit.uuid), None) if known else None
+            if unit.reason and (was is None or was.reason != unit.reason):
+                log.warning("%s: %s is Unhealthy: %s", resource.name, unit.uuid, unit.reason)
+            elif was is not None and was.reason and not unit.reason:
+                log.info("%s: %s is Healthy again", resource.name, unit.uuid)
+    for resource in old.resources:
+        if after.resource(resource.name) is None:
+            log.info("%s: no longer planned", resource.name)
+    for left in after.left_out:
+        if left not in old.left_out:
+            log.info("left out: %s: %s", left.what, left.reason)
+    for warning in after.warnings:
+        if warning not in old.warnings:
+            log.warning("%s", warning)
+    for problem in after.layout_problems:
+        if problem not in old.layout_problems:
+            log.error("%s", problem)
+
+
+def layout(after: Plan) -> None:
+    """Say which MIG layouts a freshly loaded config can't offer."""
+    for problem in after.layout_problems:
+        log.debug("with the new config: %s", problem)
+
+
+def waiting(before: tuple[Waiting, ...], after: tuple[Waiting, ...]) -> None:
+    """Say what waits for what, and what waits no more."""
+    for item in after:
+        if item not in before:
+            log.warning("waiting: %s; for %s", item.what, item.waits_for)
+    for item in before:
+        if item.what not in {other.what for other in after}:
+            log.info("no longer waiting: %s", item.what)
+
+
+def refused(problems: tuple[str, ...], *, keeps: bool) -> None:
+    """Say why a config is not taken."""
+    log.error(
+        "config refused, %s:\n  %s",
+        "the last good one stays in force" if keeps else "nothing is offered until a good one arrives",
+        "\n  ".join(problems),
+    )
+
+
+def _figures(resource: Resource) -> tuple[Mode, int, int]:
+    return resource.mode, len(resource.devices), len(resource.units)
+
+
+def _describe(resource: Resource) -> str:
+    what = "GPU or MIG instance" if len(resource.units) == 1 else "GPUs or MIG instances"
+    text = f"{len(resource.devices)} devices, {resource.mode.value}, on {len(resource.units)} {what}"
+    return text + ISOLATION[resource.mode]

@@ -1,0 +1,104 @@
+"""Notices every way of changing the config file and posts its content when it differs from the last."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from deviceplugin.app.events import FileRead
+from deviceplugin.app.files import Watcher, lookups, signature
+from deviceplugin.app.threads import OnDeath, spawn
+from deviceplugin.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+# A burst of events is one reload: wait until it has been quiet this long, but no longer than the second figure.
+QUIET_S = 0.05
+AT_MOST_S = 0.25
+SLOW_LOOK_S = 2.0
+BLIND_LOOK_S = 0.5
+
+
+class ConfigFeed:
+    """One thread that watches one file.
+
+    Args:
+        path: the file as it was named; its links are followed anew at each look.
+        read: reads the file's bytes, raises ConfigError.
+        post: takes FileRead.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        read: Callable[[str], bytes],
+        post: Callable[[FileRead], None],
+        *,
+        monotonic: Callable[[], float],
+        on_death: OnDeath,
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._named = path
+        self._read = read
+        self._post = post
+        self._monotonic = monotonic
+        self._on_death = on_death
+        self._wake = threading.Event()
+        self._forced = False
+        self._stopping = False
+        self._last: tuple[bytes | None, str | None] | None = None
+        self._watcher = Watcher(self._wake.set, "the config file")
+
+    def start(self, initial: bytes | None, problem: ConfigError | None) -> None:
+        """Begin; `initial` and `problem` are what the start already read, so that they are not posted again."""
+        self._last = (initial, str(problem) if problem else None)
+        spawn("config", self._run, self._on_death)
+
+    def stop(self) -> None:
+        """Ask the thread to end."""
+        self._stopping = True
+        self._wake.set()
+
+    def force(self) -> None:
+        """Read and post whether it changed or not (SIGHUP)."""
+        self._forced = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        seen = None
+        while not self._stopping:
+            # Watch first, look second: a change in between is then an event.
+            self._watcher.watch(lookups(self._path))
+            now = signature([self._path])
+            if now != seen or self._forced:
+                seen = now
+                self._look()
+            if self._wake.wait(BLIND_LOOK_S if self._watcher.blind else SLOW_LOOK_S):
+                self._settle()
+                # An in-place write can keep size and, within the clock's grain, times: an event means look.
+                seen = None
+        self._watcher.stop()
+
+    def _settle(self) -> None:
+        deadline = self._monotonic() + AT_MOST_S
+        while not self._stopping and not self._forced:
+            self._wake.clear()
+            remaining = deadline - self._monotonic()
+            if remaining <= 0 or not self._wake.wait(min(QUIET_S, remaining)):
+                break
+        self._wake.clear()
+
+    def _look(self) -> None:
+        forced, self._forced = self._forced, False
+        data: bytes | None = None
+        problem: ConfigError | None = None
+        try:
+            data = self._read(self._named)
+        except ConfigError as error:
+            problem = error
+        current = (data, str(problem) if problem else None)
+        if current == self._last and not forced:
+            log.debug("%s was touched, its content is the same", self._named)
+            return
+        self._last = current
+        self._post(FileRead(data, problem))

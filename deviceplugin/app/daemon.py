@@ -1,0 +1,228 @@
+"""Wires the parts together and runs them until a signal comes. The only place that knows all of them."""
+
+import logging
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from deviceplugin import __version__
+from deviceplugin.app.config_feed import ConfigFeed
+from deviceplugin.app.driver_feed import DriverFeed
+from deviceplugin.app.events import LinkChanged, Stop
+from deviceplugin.app.held_feed import HeldFeed
+from deviceplugin.app.kubelet_feed import KubeletFeed
+from deviceplugin.app.reconciler import Reconciler, StartRules
+from deviceplugin.app.report import Report, Sources
+from deviceplugin.app.threads import spawn
+from deviceplugin.config.load import parse_config, read_config_file
+from deviceplugin.config.model import Config
+from deviceplugin.config.settings import Settings
+from deviceplugin.driver import open_driver
+from deviceplugin.errors import ConfigError, DevicePluginError
+from deviceplugin.kubelet.held import HeldSources
+from deviceplugin.kubelet.ledger import Ledger
+from deviceplugin.kubelet.link import KubeletLink
+from deviceplugin.observe.status_socket import StatusSocket
+
+log = logging.getLogger(__name__)
+
+# Stopping takes no longer than this, whatever hangs (design 8, NVML: a thread stuck in the driver can't be joined).
+STOP_S = 1.5
+
+EXIT_STOPPED, EXIT_FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why the process ends: by a signal, or for a fault."""
+
+    exit_status: int
+    message: str
+
+
+class Daemon:
+    """The running plugin.
+
+    Args:
+        settings: process settings, and the layers above the file.
+        monotonic: seconds.
+    """
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._monotonic = monotonic
+        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._config_feed: ConfigFeed | None = None
+
+    def run(self) -> int:
+        """Serve until a signal comes; returns the exit status. Must be called from the main thread."""
+        settings = self._settings
+        log.info("gpu-device-plugin %s starts; driver %s, kubelet %s", __version__, settings.driver, settings.kubelet_socket)
+        try:
+            config, data, problem = self._first_config()
+            driver = open_driver(settings.driver, container_driver_root=self._driver_root(config))
+        except DevicePluginError as error:
+            log.error("cannot start: %s", error)
+            return EXIT_FAILED
+        ledger = Ledger(monotonic=self._monotonic)
+        link = KubeletLink(
+            kubelet_socket=settings.kubelet_socket,
+            ledger=ledger,
+            monotonic=self._monotonic,
+            notify=lambda event: reconciler.post(LinkChanged(event.name)),
+            on_death=partial(self._died, "kubelet-link"),
+        )
+        held_feed = HeldFeed(
+            HeldSources.of(settings.kubelet_socket, settings.kubelet_root_dir),
+            ledger.wait_idle,
+            lambda event: reconciler.post(event),
+            monotonic=self._monotonic,
+            on_death=self._died,
+        )
+        reconciler = Reconciler(
+            link=link,
+            ledger=ledger,
+            held_feed=held_feed,
+            parse=partial(self._parse, settings.config_file or ""),
+            initial=config,
+            refused=problem.problems if problem else (),
+            rules=StartRules(bad_file_ends_it=self._bad_file_ends_start()),
+            monotonic=self._monotonic,
+        )
+        driver_feed = DriverFeed(driver, reconciler.post, monotonic=self._monotonic, on_death=self._died)
+        kubelet_feed = KubeletFeed(settings.kubelet_socket, link, on_death=self._died)
+        report = Report(
+            Sources(
+                state=lambda: reconciler.state,
+                link_states=link.states,
+                handed_out=ledger.held,
+                beat_age_s=reconciler.beat_age_s,
+                driver_waiting_s=driver_feed.waiting_s,
+                monotonic=self._monotonic,
+            ),
+            {
+                "driver": settings.driver,
+                "kubelet_socket": str(settings.kubelet_socket),
+                "config_file": settings.config_file,
+            },
+        )
+        status = StatusSocket(settings.status_socket, report.document)
+        if settings.config_file:
+            self._config_feed = ConfigFeed(
+                settings.config_file,
+                read_config_file,
+                reconciler.post,
+                monotonic=self._monotonic,
+                on_death=self._died,
+            )
+        self._listen_to_signals(driver_feed, held_feed)
+        self._serve_status(status)
+        link.start()
+        spawn("reconciler", partial(self._reconcile, reconciler), self._died)
+        driver_feed.start()
+        held_feed.start()
+        kubelet_feed.start()
+        if self._config_feed is not None:
+            self._config_feed.start(data, problem)
+
+        ended = self._ended.get()
+
+        log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
+        self._stop(
+            [partial(reconciler.post, Stop()), driver_feed.stop, held_feed.stop, kubelet_feed.stop]
+            + ([self._config_feed.stop] if self._config_feed else [])
+            + [partial(link.stop, STOP_S), status.close]
+        )
+        return ended.exit_status
+
+    def _first_config(self) -> tuple[Config | None, bytes | None, ConfigError | None]:
+        """The config to start with, and what was read; raises ConfigError when a bad file ends the start."""
+        settings = self._settings
+        if settings.config_file is None:
+            log.warning("no config file given: nothing is shared, every GPU is offered whole")
+            return parse_config(b"", None, settings.overrides, lenient=settings.lenient), None, None
+        data: bytes | None = None
+        try:
+            data = read_config_file(settings.config_file)
+            config = self._parse(settings.config_file, data)
+        except ConfigError as error:
+            if self._bad_file_ends_start():
+                raise
+            log.error("waiting for a good config file; refused:\n  %s", "\n  ".join(error.problems))
+            return None, data, error
+        for warning in config.warnings:
+            log.warning("%s", warning)
+        return config, data, None
+
+    def _parse(self, source: str, data: bytes) -> Config:
+        return parse_config(data, source, self._settings.overrides, lenient=self._settings.lenient)
+
+    def _bad_file_ends_start(self) -> bool:
+        return self._settings.fail_on_init_error is not False
+
+    def _driver_root(self, config: Config | None) -> str:
+        return config.flags.container_driver_root if config else "/driver-root"
+
+    def _serve_status(self, status: StatusSocket) -> None:
+        try:
+            status.bind()
+        except (OSError, DevicePluginError) as error:
+            # Seeing the plugin is worth much, but not as much as what it serves.
+            log.error("no status socket, so `status` and the probes will not work: %s", error)
+            return
+        spawn("status", status.serve, self._died)
+
+    def _reconcile(self, reconciler: Reconciler) -> None:
+        try:
+            reconciler.run()
+        except DevicePluginError as error:
+            self._ended.put(Ended(EXIT_FAILED, f"cannot start: {error}"))
+
+    def _died(self, name: str, error: BaseException) -> None:
+        log.critical("thread %s died, which must never happen", name, exc_info=error)
+        self._ended.put(Ended(EXIT_FAILED, f"thread {name} died: {error!r}; the process ends so that it is restarted"))
+
+    def _listen_to_signals(self, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
+        def stop(number: int, _: object) -> None:
+            self._ended.put(Ended(EXIT_STOPPED, f"stopping on {signal.Signals(number).name}"))
+
+        def reload(_number: int, _: object) -> None:
+            if self._config_feed is not None:
+                self._config_feed.force()
+            driver_feed.request()
+            held_feed.request()
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, stop)
+        signal.signal(signal.SIGHUP, reload)
+
+    def _stop(self, steps: list[Callable[[], None]]) -> None:
+        """Run the steps, but not for longer than STOP_S: one that hangs is left behind."""
+
+        def run_all() -> None:
+            for step in steps:
+                step()
+
+        stopper = threading.Thread(target=run_all, name="stop", daemon=True)
+        stopper.start()
+        stopper.join(STOP_S)
+        if stopper.is_alive():
+            log.warning("something still hangs after %.1f s; leaving it behind", STOP_S)
+
+
+def run_and_exit(settings: Settings) -> None:
+    """Run the daemon and end the process, without waiting for threads that hang in the driver."""
+    status = Daemon(settings).run()
+    logging.shutdown()
+    os._exit(status)
+
+
+def device_plugins_dir(kubelet_socket: Path) -> Path:
+    """Where the plugin's own sockets lie: beside the kubelet's (design 8, Kubelet paths)."""
+    return kubelet_socket.parent

@@ -1,0 +1,76 @@
+"""What can happen to the reconciler. Whoever notices something puts one of these into its queue and does no more."""
+
+from dataclasses import dataclass
+
+from deviceplugin.errors import ConfigError, DriverError
+from deviceplugin.model.held import Held
+from deviceplugin.model.node import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """The config file has other content than the last time, or was asked for again (SIGHUP).
+
+    Attributes:
+        data: its bytes; None when it can't be read.
+        problem: why it can't be read; None when it can.
+    """
+
+    data: bytes | None
+    problem: ConfigError | None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The driver answered."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DriverDown:
+    """The driver as a whole did not answer.
+
+    Attributes:
+        nvidia_device_present: whether the PCI bus has an NVIDIA display device: a node that needs a driver.
+    """
+
+    error: DriverError
+    nvidia_device_present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRead:
+    """What pods hold was read, or could not be.
+
+    Attributes:
+        listed: PodResources' answer; None if it gave none.
+        checkpointed: the checkpoint's entries; None if unreadable.
+        began_at: monotonic seconds before the reads.
+        problem: why nothing could be read, empty if either was.
+    """
+
+    listed: Held | None
+    checkpointed: Held | None
+    began_at: float
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """A resource was registered, lost its stream, or failed to register; the details are in the link's states."""
+
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: something is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the loop."""
+
+
+Event = FileRead | SnapshotTaken | DriverDown | HeldRead | LinkChanged | Tick | Stop

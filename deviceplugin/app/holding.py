@@ -1,0 +1,62 @@
+"""When a held device counts as free: a pure fold over reads of PodResources and the checkpoint (contract P5, P8)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deviceplugin.app.events import HeldRead
+from deviceplugin.model.held import Held
+from deviceplugin.planning.transition import ours
+
+# Two reads this far apart must both lack an id (contract P8: "some seconds apart").
+APART_S = 2.0
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What is believed held, and since when each id is missing from reads.
+
+    Attributes:
+        held: ids that may be held; `unknown_because` when the last read gave nothing.
+        missing_since: (resource, id) -> monotonic seconds of the first read that lacked it.
+        only_checkpointed: ids that the checkpoint has and PodResources lacks: ended pods whose entry stays until the
+            kubelet writes the file again (contract C3), or finished init containers that still hold (A12, P2).
+    """
+
+    held: Held = field(default_factory=Held)
+    missing_since: Mapping[Key, float] = field(default_factory=dict)
+    only_checkpointed: Held = field(default_factory=Held)
+
+    def after(self, read: HeldRead, *, kubelet_settled: bool) -> "Holding":
+        """Fold one read in.
+
+        Args:
+            read: what the feed posted.
+            kubelet_settled: false for a while after a kubelet start, when PodResources may list too little (P5): then
+                only a checkpoint that lacks an id counts against it.
+        """
+        if read.listed is None and read.checkpointed is None:
+            return Holding(Held(self.held.ids, read.problem), self.missing_since, self.only_checkpointed)
+        listed, checkpointed = ours(read.listed or Held()), ours(read.checkpointed or Held())
+        seen = _keys(listed) | _keys(checkpointed)
+        may_free = kubelet_settled or read.checkpointed is not None
+        kept, missing = set(seen), {}
+        for key in _keys(self.held) - seen:
+            since = self.missing_since.get(key, read.began_at)
+            if not may_free or read.began_at - since < APART_S:
+                kept.add(key)
+                missing[key] = since
+        only = _keys(checkpointed) - _keys(listed) if read.listed is not None else set()
+        return Holding(_held(kept), missing, _held(only))
+
+
+def _keys(held: Held) -> set[Key]:
+    return {(name, device_id) for name, ids in held.ids.items() for device_id in ids}
+
+
+def _held(keys: set[Key]) -> Held:
+    ids: dict[str, set[str]] = {}
+    for name, device_id in keys:
+        ids.setdefault(name, set()).add(device_id)
+    return Held({name: frozenset(found) for name, found in sorted(ids.items())})

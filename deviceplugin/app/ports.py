@@ -1,0 +1,56 @@
+"""What the reconciler needs of its neighbours. The real ones live in packages that may not know each other."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from deviceplugin.model.held import Held
+from deviceplugin.model.offer import Offer
+
+
+class Link(Protocol):
+    """Serves offers to the kubelet (deviceplugin.kubelet.link). No call waits for the kubelet."""
+
+    def open(self, offer: Offer) -> None:
+        """Serve a new resource and register it."""
+
+    def answer_from(self, offer: Offer) -> None:
+        """Replace what the handlers of a resource read; sends no list."""
+
+    def send(self, name: str) -> None:
+        """Send the resource's list on its open streams if its content changed."""
+
+    def resend(self, name: str) -> None:
+        """Send the list though it did not change, so that the kubelet rewrites its checkpoint (contract C3)."""
+
+    def close(self, name: str) -> None:
+        """End the resource's streams, stop its server and remove its socket."""
+
+
+class Ledger(Protocol):
+    """Ids handed out by Allocate (deviceplugin.kubelet.ledger)."""
+
+    def held(self) -> Held:
+        """What was handed out and is not yet known to be free."""
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until every Allocate that had begun is done; False if one is still running at the timeout."""
+
+    def observe(self, read: Held, began_at: float) -> None:
+        """Learn from a PodResources read that began at `began_at`."""
+
+
+class Request(Protocol):
+    """A feed that can be asked to look now."""
+
+    def request(self) -> None:
+        """Look as soon as possible; requests that come together are one."""
+
+
+class HeldRequest(Request, Protocol):
+    """The feed of held devices, whose pace follows the need."""
+
+    def every(self, interval_s: float) -> None:
+        """Look this often."""
+
+
+States = Mapping[str, object]

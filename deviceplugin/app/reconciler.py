@@ -1,0 +1,280 @@
+"""The one thread that owns the state: it takes every event that waits, plans, compares and applies (design 3)."""
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from deviceplugin.app import announce
+from deviceplugin.app.apply import apply_plan, close_retired
+from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, LinkChanged, SnapshotTaken, Stop, Tick
+from deviceplugin.app.holding import Holding
+from deviceplugin.app.ports import HeldRequest, Ledger, Link
+from deviceplugin.app.state import Refused, State
+from deviceplugin.config.model import Config
+from deviceplugin.errors import ConfigError, DevicePluginError, NotOfferedError
+from deviceplugin.model.node import Snapshot
+from deviceplugin.model.plan import Mode, Plan
+from deviceplugin.planning.build import build
+from deviceplugin.planning.identity import all_failed, remember
+
+log = logging.getLogger(__name__)
+
+# The loop comes round at least this often, so that a stuck one shows (status --live).
+BEAT_S = 2.0
+# Pace of reading what is held: while a change waits for it, while handed-out ids are unconfirmed, else.
+HELD_WAITING_S, HELD_RECENT_S, HELD_IDLE_S = 2.0, 10.0, 30.0
+# PodResources may list too little for a while after a kubelet start (contract P5).
+KUBELET_SETTLING_S = 60.0
+# A list sent only to make the kubelet rewrite its checkpoint costs it an fsync (L13): seldom.
+RESEND_S = 10.0
+
+
+class StartError(DevicePluginError):
+    """The start fails for good (failOnInitError). The process ends with exit status 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRules:
+    """What ends a start.
+
+    Attributes:
+        bad_file_ends_it: false only when the flag or variable failOnInitError says so; the file can't be asked.
+    """
+
+    bad_file_ends_it: bool
+
+
+class Reconciler:
+    """Owns the state.
+
+    Args:
+        link, ledger: the kubelet's side.
+        held_feed: asked for a read when one is needed, and paced.
+        parse: bytes of the config file -> Config; raises ConfigError.
+        initial: the config read before the start; None when it was refused and the start goes on without.
+        refused: the findings in that case.
+        rules: what ends the start.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: Link,
+        ledger: Ledger,
+        held_feed: HeldRequest,
+        parse: Callable[[bytes], Config],
+        initial: Config | None,
+        refused: tuple[str, ...],
+        rules: StartRules,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._link = link
+        self._ledger = ledger
+        self._held_feed = held_feed
+        self._parse = parse
+        self._rules = rules
+        self._monotonic = monotonic
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._state = State(
+            config=initial,
+            config_loaded_at=time.time(),
+            refused=Refused(refused, time.time()) if refused else None,
+        )
+        self._beat_at = monotonic()
+        self._kubelet_seen_at = monotonic()
+        self._resent_at = -RESEND_S
+        self._retry_apply = False
+
+    @property
+    def state(self) -> State:
+        """The newest state; safe from any thread."""
+        return self._state
+
+    def beat_age_s(self) -> float:
+        """Seconds since the loop last came round."""
+        return self._monotonic() - self._beat_at
+
+    def post(self, event: Event) -> None:
+        """Give the reconciler something to think about; from any thread, never blocks."""
+        self._queue.put(event)
+
+    def run(self) -> None:
+        """The loop; returns after Stop. Raises StartError when the start fails for good."""
+        while True:
+            events = self._take()
+            self._beat_at = self._monotonic()
+            if any(isinstance(event, Stop) for event in events):
+                return
+            before = self._state
+            for event in events:
+                self._learn(event)
+            if self._state is not before or self._retry_apply:
+                self._reconcile(before)
+            self._house_keeping()
+
+    def _take(self) -> list[Event]:
+        timeout = 0.1 if self._retry_apply else BEAT_S
+        try:
+            events = [self._queue.get(timeout=timeout)]
+        except queue.Empty:
+            return [Tick()]
+        while True:
+            try:
+                events.append(self._queue.get_nowait())
+            except queue.Empty:
+                return events
+
+    # What each event changes in the state. Nothing here plans or sends.
+
+    def _learn(self, event: Event) -> None:
+        state = self._state
+        if isinstance(event, FileRead):
+            self._learn_file(event)
+        elif isinstance(event, SnapshotTaken):
+            if state.driver_problem:
+                log.info("the driver answers again")
+            snapshot = remember(state.snapshot, event.snapshot)
+            if snapshot != state.snapshot or state.driver_problem or state.node_without_gpus:
+                self._state = replace(state, snapshot=snapshot, driver_problem="", node_without_gpus=False)
+        elif isinstance(event, DriverDown):
+            self._learn_driver_down(event)
+        elif isinstance(event, HeldRead):
+            self._learn_held(event)
+        elif isinstance(event, LinkChanged):
+            # A new registration: the kubelet may just have started (contract P5).
+            self._kubelet_seen_at = self._monotonic()
+
+    def _learn_file(self, event: FileRead) -> None:
+        try:
+            if event.data is None:
+                raise event.problem or ConfigError(("the config file could not be read",))
+            config = self._parse(event.data)
+            plan = None if self._state.snapshot is None else plan_node(self._state.snapshot, config)
+            if plan is not None:
+                announce.layout(plan)
+        except ConfigError as error:
+            announce.refused(error.problems, keeps=self._state.config is not None)
+            self._state = replace(self._state, refused=Refused(error.problems, time.time()))
+            return
+        if config == self._state.config and self._state.refused is None:
+            log.debug("the config file was read again; it says the same")
+            return
+        log.info("config loaded from %s", config.source)
+        self._state = replace(self._state, config=config, config_loaded_at=time.time(), refused=None)
+
+    def _learn_driver_down(self, event: DriverDown) -> None:
+        state = self._state
+        problem = str(event.error)
+        if problem != state.driver_problem:
+            log.error("the driver does not answer: %s", problem)
+        if state.plan is not None and state.snapshot is not None and not state.node_without_gpus:
+            # It worked before: every GPU of it is out of service, none disappears (reports H5).
+            snapshot = all_failed(state.snapshot, problem)
+            self._state = replace(state, snapshot=snapshot, driver_problem=problem)
+            return
+        if state.plan is None and state.config is not None and state.config.flags.fail_on_init_error:
+            raise StartError(f"{problem}\n(failOnInitError is true; set it to false to wait for the driver instead)")
+        if event.nvidia_device_present:
+            self._state = replace(state, driver_problem=problem, node_without_gpus=False)
+        elif not state.node_without_gpus:
+            log.info("no NVIDIA device and no driver: a node without GPUs, nothing to offer")
+            self._state = replace(state, snapshot=Snapshot(), driver_problem=problem, node_without_gpus=True)
+
+    def _learn_held(self, event: HeldRead) -> None:
+        holding = self._state.holding or Holding()
+        settled = self._monotonic() - self._kubelet_seen_at > KUBELET_SETTLING_S
+        after = holding.after(event, kubelet_settled=settled)
+        if event.listed is not None or event.checkpointed is not None:
+            self._ledger.observe(after.held, event.began_at)
+        if after.held.unknown_because and after.held.unknown_because != holding.held.unknown_because:
+            log.warning("what pods hold cannot be read: %s", after.held.unknown_because)
+        if after != self._state.holding:
+            self._state = replace(self._state, holding=after)
+
+    # Planning and applying.
+
+    def _reconcile(self, before: State) -> None:
+        state = self._state
+        if state.config is None or state.snapshot is None or state.holding is None:
+            return
+        plan = self._plan(state.config, state.snapshot)
+        if plan is None:
+            return
+        announce.plan(state.plan, plan)
+        outcome = apply_plan(self._state.offers, plan, state.holding.held, self._link, self._ledger)
+        self._retry_apply = not outcome.complete
+        announce.waiting(state.waiting, outcome.waiting)
+        self._state = replace(self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting)
+        if before.plan is None:
+            log.info("serving %d resources with %d devices", len(plan.resources), announce.device_count(plan))
+
+    def _plan(self, config: Config, snapshot: Snapshot) -> Plan | None:
+        """The plan for what is known now; None when it can't be made and the last good one stays."""
+        starting = self._state.plan is None
+        try:
+            plan = plan_node(snapshot, config)
+        except ConfigError as error:
+            if starting and self._rules.bad_file_ends_it:
+                raise
+            if error.problems != self._state.plan_problems:
+                announce.refused(error.problems, keeps=not starting)
+            self._state = replace(self._state, plan_problems=error.problems)
+            return None
+        if starting and plan.layout_problems and config.flags.fail_on_init_error:
+            raise StartError("\n".join(plan.layout_problems) + "\n(failOnInitError is true)")
+        if self._state.plan_problems:
+            self._state = replace(self._state, plan_problems=())
+        return plan
+
+    def _house_keeping(self) -> None:
+        state = self._state
+        offers, retired = close_retired(
+            state.offers, state.plan, state.retired_since, self._monotonic(), self._link, self._ledger
+        )
+        if offers is not state.offers or retired != state.retired_since:
+            self._state = replace(state, offers=offers, retired_since=retired)
+        self._pace_held()
+
+    def _pace_held(self) -> None:
+        state = self._state
+        if state.waiting or any(offer.draining for offer in state.offers.values()):
+            self._held_feed.every(HELD_WAITING_S)
+            self._refresh_checkpoint()
+        elif any(self._ledger.held().ids.values()):
+            self._held_feed.every(HELD_RECENT_S)
+        else:
+            self._held_feed.every(HELD_IDLE_S)
+
+    def _refresh_checkpoint(self) -> None:
+        """Have the kubelet rewrite a checkpoint whose ended pods are all that a change still waits for (C3)."""
+        if self._state.holding is None or self._monotonic() - self._resent_at < RESEND_S:
+            return
+        stale = self._state.holding.only_checkpointed
+        names = [name for name, offer in self._state.offers.items() if offer.draining & stale.of(name)]
+        for name in names:
+            log.debug("sending the list of %s again: its last holders are in the kubelet's checkpoint only", name)
+            self._link.resend(name)
+        if names:
+            self._resent_at = self._monotonic()
+
+
+def plan_node(snapshot: Snapshot, config: Config) -> Plan:
+    """Plan, and refuse what this version plans but does not serve.
+
+    Raises:
+        ConfigError: what the config asks for can't be done on this node.
+    """
+    plan = build(snapshot, config)
+    shared_by_mps = [resource for resource in plan.resources if resource.mode is Mode.MPS]
+    if shared_by_mps:
+        raise NotOfferedError(
+            tuple(
+                f"{resource.origin}: MPS shares ({resource.name}) are planned but not served by this version yet; "
+                f"use sharing.timeSlicing for these GPUs, or remove the entry"
+                for resource in shared_by_mps
+            )
+        )
+    return plan

@@ -1,0 +1,189 @@
+"""The status document: a versioned picture of the state for people, probes and `plan`."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deviceplugin import __version__
+from deviceplugin.app.state import State
+from deviceplugin.kubelet.link import ResourceState
+from deviceplugin.model.held import Held
+from deviceplugin.model.node import Gpu
+from deviceplugin.model.offer import Offer
+from deviceplugin.model.plan import Health, Plan
+from deviceplugin.planning.explain import explain
+
+Document = dict[str, Any]
+
+# The version of the document: raised when a key changes meaning or goes away, not when one is added.
+DOCUMENT_VERSION = 1
+# A snapshot usually takes milliseconds; a driver that needs this long hangs.
+DRIVER_LATE_S = 15.0
+# The reconciler comes round every 2 s; a loop this late is stuck.
+LOOP_LATE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the report reads; every call is safe from any thread and does not block."""
+
+    state: Callable[[], State]
+    link_states: Callable[[], Mapping[str, ResourceState]]
+    handed_out: Callable[[], Held]
+    beat_age_s: Callable[[], float]
+    driver_waiting_s: Callable[[], float]
+    monotonic: Callable[[], float]
+
+
+class Report:
+    """Builds the document.
+
+    Args:
+        sources: see there.
+        context: what never changes: driver, kubelet socket, config file as given.
+    """
+
+    def __init__(self, sources: Sources, context: Mapping[str, str | None]) -> None:
+        self._sources = sources
+        self._context = dict(context)
+        self._started_at = time.time()
+
+    def document(self) -> Document:
+        """The whole status, JSON-serialisable."""
+        state = self._sources.state()
+        link = self._sources.link_states()
+        held = self._held(state)
+        return {
+            "version": DOCUMENT_VERSION,
+            "plugin": {"version": __version__, "pid": os.getpid(), "started_at": _when(self._started_at), **self._context},
+            "live": _verdict(self._not_live()),
+            "ready": _verdict(self._not_ready(state, link)),
+            "config": _config(state),
+            "driver": self._driver(state),
+            "gpus": [_gpu(gpu) for gpu in state.snapshot.gpus] if state.snapshot else [],
+            "resources": [
+                _resource(offer, state.plan, link.get(name), held.of(name), self._sources.monotonic())
+                for name, offer in sorted(state.offers.items())
+            ],
+            "held_unknown_because": state.holding.held.unknown_because if state.holding else "not read yet",
+            "waiting": [
+                {"resource": item.resource, "what": item.what, "waits_for": item.waits_for} for item in state.waiting
+            ],
+            "plan": self._plan(state),
+        }
+
+    def _held(self, state: State) -> Held:
+        read = state.holding.held if state.holding else Held()
+        return read.union(self._sources.handed_out())
+
+    def _plan(self, state: State) -> Document | None:
+        if state.plan is None or state.snapshot is None or state.config is None:
+            return None
+        return explain(state.snapshot, state.config, state.plan)
+
+    def _driver(self, state: State) -> Document:
+        return {
+            "version": state.snapshot.driver_version if state.snapshot else None,
+            "cuda_version": state.snapshot.cuda_version if state.snapshot else None,
+            "problem": "" if state.node_without_gpus else state.driver_problem,
+            "node_without_gpus": state.node_without_gpus,
+            "unanswered_for_s": round(self._sources.driver_waiting_s(), 1),
+        }
+
+    def _not_live(self) -> list[str]:
+        age = self._sources.beat_age_s()
+        if age > LOOP_LATE_S:
+            return [f"the reconciler has not come round for {age:.0f} s (limit {LOOP_LATE_S:.0f} s)"]
+        return []
+
+    def _not_ready(self, state: State, link: Mapping[str, ResourceState]) -> list[str]:
+        reasons = self._not_live()
+        if state.config is None:
+            reasons.append("no good config yet: " + ("; ".join(state.refused.problems) if state.refused else "not read"))
+        late = self._sources.driver_waiting_s()
+        if late > DRIVER_LATE_S:
+            reasons.append(f"the driver has not answered for {late:.0f} s")
+        if state.driver_problem and not state.node_without_gpus:
+            reasons.append(f"waiting for the driver: {state.driver_problem}")
+        elif state.snapshot is None:
+            reasons.append("waiting for the driver's first answer")
+        elif state.plan is None and state.config is not None:
+            reasons.extend(state.plan_problems or ("what pods hold is not read yet",))
+        for name, offer in sorted(state.offers.items()):
+            served = link.get(name)
+            wanted = bool(offer.devices) or (state.plan is not None and state.plan.resource(name) is not None)
+            if wanted and (served is None or not served.registered or served.streams_open == 0):
+                awaiting = served.awaiting or served.last_error if served else ""
+                reasons.append(f"{name} is not registered with the kubelet" + (f": {awaiting}" if awaiting else ""))
+        return reasons
+
+
+def _verdict(reasons: list[str]) -> Document:
+    return {"ok": not reasons, "reasons": reasons}
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _config(state: State) -> Document:
+    config = state.config
+    refused = state.refused
+    return {
+        "source": config.source if config else None,
+        "loaded_at": _when(state.config_loaded_at) if config else None,
+        "in_force": config.text if config else None,
+        "warnings": list(config.warnings) if config else [],
+        "refused": {"problems": list(refused.problems), "at": _when(refused.at)} if refused else None,
+        "plan_problems": list(state.plan_problems),
+    }
+
+
+def _gpu(gpu: Gpu) -> Document:
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "minor": gpu.minor,
+        "pci_address": gpu.pci_address,
+        "product_name": gpu.product_name,
+        "memory_mib": gpu.memory_mib,
+        "numa_node": gpu.numa_node,
+        "mig": None if gpu.mig_mode is None else {"current": gpu.mig_mode.current, "pending": gpu.mig_mode.pending},
+        "mig_instances": [
+            {"uuid": instance.uuid, "slot": instance.slot, "profile": instance.profile} for instance in gpu.mig_instances
+        ],
+        "problem": str(gpu.failure) if gpu.failure else "",
+    }
+
+
+def _resource(
+    offer: Offer, plan: Plan | None, served: ResourceState | None, held: frozenset[str], now: float
+) -> Document:
+    healthy = sum(device.health is Health.HEALTHY for device in offer.devices)
+    document: Document = {
+        "name": offer.name,
+        "mode": offer.resource.mode.value,
+        "origin": offer.resource.origin,
+        "planned": plan is not None and plan.resource(offer.name) is not None,
+        "capacity": len(offer.devices),
+        "healthy": healthy,
+        "held": sorted(held),
+        "draining": sorted(offer.draining),
+        "unhealthy": {
+            device.id: device.reason for device in offer.devices if device.health is not Health.HEALTHY
+        },
+        "registered": served is not None and served.registered,
+        "stream_open": served is not None and served.streams_open > 0,
+    }
+    if served is not None:
+        document |= {
+            "endpoint": served.endpoint,
+            "lists_sent": served.lists_sent,
+            "last_list_age_s": None if served.last_list_at is None else round(now - served.last_list_at, 1),
+            "last_error": served.last_error,
+            "awaiting": served.awaiting,
+            "conflict": served.conflict,
+        }
+    return document

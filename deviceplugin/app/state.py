@@ -1,0 +1,50 @@
+"""What the reconciler has in force, as one frozen value that status and probes read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deviceplugin.app.holding import Holding
+from deviceplugin.config.model import Config
+from deviceplugin.model.node import Snapshot
+from deviceplugin.model.offer import Offer, Waiting
+from deviceplugin.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A config that was not taken: every finding, and when (seconds since the epoch)."""
+
+    problems: tuple[str, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Replaced as a whole by the reconciler; never changed in place.
+
+    Attributes:
+        config: in force; None until the first good one.
+        config_loaded_at: seconds since the epoch.
+        refused: the newest file, if it is not in force.
+        snapshot: the newest, with the identity of lost GPUs remembered; None until the driver first answered.
+        driver_problem: why the driver as a whole does not answer; empty when it does.
+        node_without_gpus: no driver, and no NVIDIA device that would need one.
+        plan: None until the first good one.
+        plan_problems: why the newest snapshot could not be planned with the config in force; the plan is then older.
+        offers: in force on the wire, by resource.
+        waiting: what waits for what.
+        retired_since: resource -> monotonic seconds since its list is empty and no plan has it.
+    """
+
+    config: Config | None = None
+    config_loaded_at: float = 0.0
+    refused: Refused | None = None
+    snapshot: Snapshot | None = None
+    driver_problem: str = ""
+    node_without_gpus: bool = False
+    plan: Plan | None = None
+    plan_problems: tuple[str, ...] = ()
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    waiting: tuple[Waiting, ...] = ()
+    holding: Holding | None = None
+    retired_since: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,125 @@
+"""`status`: what the running plugin offers, to whom and why; `--ready` and `--live` for exec probes."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from deviceplugin.config.settings import DEFAULT_STATUS_SOCKET
+from deviceplugin.observe.status_socket import StatusUnavailable, read_status
+
+Document = dict[str, Any]
+
+
+def run(words: list[str]) -> int:
+    """The command.
+
+    Returns:
+        0; 1 when no plugin answers, or when `--ready` or `--live` asks and the answer is no.
+    """
+    parser = argparse.ArgumentParser(prog="gpu-device-plugin status", description=__doc__)
+    parser.add_argument(
+        "--status-socket",
+        default=os.environ.get("STATUS_SOCKET") or DEFAULT_STATUS_SOCKET,
+        help="the running plugin's status socket (env STATUS_SOCKET, default %(default)s)",
+    )
+    probe = parser.add_mutually_exclusive_group()
+    probe.add_argument("--ready", action="store_true", help="exit 0 if every resource is registered and served, else 1")
+    probe.add_argument("--live", action="store_true", help="exit 0 unless the process hangs and must be restarted")
+    probe.add_argument("--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(words)
+    try:
+        document = read_status(Path(options.status_socket))
+    except StatusUnavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.ready or options.live:
+        return _probe(document["ready" if options.ready else "live"])
+    if options.output == "json":
+        print(json.dumps(document, indent=2))
+    else:
+        print("\n".join(render(document)))
+    return 0
+
+
+def _probe(verdict: Document) -> int:
+    if verdict["ok"]:
+        print("ok")
+        return 0
+    print("\n".join(verdict["reasons"]), file=sys.stderr)
+    return 1
+
+
+def render(document: Document) -> Iterator[str]:
+    """The document as lines for people: what is wrong first, then GPUs, resources, what waits, what is left out."""
+    plugin = document["plugin"]
+    yield f"gpu-device-plugin {plugin['version']}, pid {plugin['pid']}, since {plugin['started_at']}"
+    ready = document["ready"]
+    yield "ready" if ready["ok"] else "NOT READY"
+    yield from (f"  {reason}" for reason in (*document["live"]["reasons"], *ready["reasons"]))
+    yield from _render_config(document["config"])
+    yield from _render_gpus(document)
+    yield from _render_resources(document)
+    if document["waiting"]:
+        yield "waiting:"
+        yield from (f"  {item['what']}: waits for {item['waits_for']}" for item in document["waiting"])
+    plan = document["plan"] or {}
+    if plan.get("left_out"):
+        yield "left out:"
+        yield from (f"  {item['what']}: {item['reason']}" for item in plan["left_out"])
+    if plan.get("warnings"):
+        yield "warnings:"
+        yield from (f"  {warning}" for warning in plan["warnings"])
+
+
+def _render_config(config: Document) -> Iterator[str]:
+    if config["loaded_at"]:
+        yield f"config in force: {config['source'] or 'none (defaults)'}, loaded {config['loaded_at']}"
+    else:
+        yield "config in force: none"
+    if config["refused"]:
+        yield f"config REFUSED at {config['refused']['at']}:"
+        yield from (f"  {problem}" for problem in config["refused"]["problems"])
+    yield from (f"  config does not fit this node: {problem}" for problem in config["plan_problems"])
+    yield from (f"  warning: {warning}" for warning in config["warnings"])
+
+
+def _render_gpus(document: Document) -> Iterator[str]:
+    driver = document["driver"]
+    if driver["node_without_gpus"]:
+        yield "GPUs: none, and no driver: a node without GPUs"
+        return
+    yield f"GPUs (driver {driver['version'] or 'unknown'}):"
+    if driver["problem"]:
+        yield f"  the driver does not answer: {driver['problem']}"
+    for gpu in document["gpus"]:
+        mig = "" if not gpu["mig"] or not gpu["mig"]["current"] else f", MIG with {len(gpu['mig_instances'])} instances"
+        trouble = f", PROBLEM: {gpu['problem']}" if gpu["problem"] else ""
+        yield f"  {gpu['index']}: {gpu['product_name'] or '?'} {gpu['uuid'] or '(no UUID)'}{mig}{trouble}"
+
+
+def _render_resources(document: Document) -> Iterator[str]:
+    yield "resources:" if document["resources"] else "resources: none"
+    if document["held_unknown_because"]:
+        yield f"  what pods hold is not known: {document['held_unknown_because']}"
+    for resource in document["resources"]:
+        state = "registered" if resource["registered"] and resource["stream_open"] else "NOT REGISTERED"
+        yield (
+            f"  {resource['name']}: {resource['mode']}, {resource['healthy']} of {resource['capacity']} healthy, "
+            f"{len(resource['held'])} held, {state}" + ("" if resource["planned"] else ", going away")
+        )
+        for key in ("awaiting", "last_error", "conflict"):
+            if resource.get(key):
+                yield f"      {key.replace('_', ' ')}: {resource[key]}"
+        for reason, count in _reasons(resource["unhealthy"]).items():
+            yield f"      {count} unhealthy: {reason}"
+
+
+def _reasons(unhealthy: dict[str, str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for reason in unhealthy.values():
+        counts[reason] = counts.get(reason, 0) + 1
+    return counts

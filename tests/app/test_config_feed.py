@@ -1,0 +1,227 @@
+"""Every way of changing the config file is noticed, a burst is one reload, the same content is none (issue, item 7)."""
+
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.app import config_feed, files
+from deviceplugin.app.config_feed import ConfigFeed
+from deviceplugin.app.events import FileRead
+from deviceplugin.config.load import read_config_file
+
+
+class Watched:
+    """A feed on one file, and what it posted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.posted: queue.SimpleQueue[FileRead] = queue.SimpleQueue()
+        self.deaths: list[BaseException] = []
+        self.feed = ConfigFeed(
+            str(path),
+            read_config_file,
+            self.posted.put,
+            monotonic=time.monotonic,
+            on_death=lambda _, error: self.deaths.append(error),
+        )
+        self.feed.start(path.read_bytes(), None)
+
+    def next(self) -> FileRead:
+        return self.posted.get(timeout=5)
+
+    def expect(self, text: str) -> None:
+        """The next posts end at this content; an in-between state of several steps may come first."""
+        deadline = time.monotonic() + 5
+        while True:
+            event = self.posted.get(timeout=max(0.01, deadline - time.monotonic()))
+            if event.data == text.encode():
+                return
+
+    def expect_quiet(self) -> None:
+        with pytest.raises(queue.Empty):
+            self.posted.get(timeout=0.5)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """A ConfigMap volume as the kubelet lays it out; returns the file in it."""
+    volume = tmp_path / "volume"
+    _publish(volume, "first")
+    os.symlink("..data/config.yaml", volume / "config.yaml")
+    return volume / "config.yaml"
+
+
+def _publish(volume: Path, text: str) -> None:
+    """What the kubelet's atomic writer does: a new directory, and the `..data` link renamed to it."""
+    volume.mkdir(exist_ok=True)
+    stamp = volume / f"..{time.monotonic_ns()}"
+    stamp.mkdir()
+    (stamp / "config.yaml").write_text(text)
+    old = os.readlink(volume / "..data") if (volume / "..data").is_symlink() else None
+    os.symlink(stamp.name, volume / "..data_tmp")
+    os.rename(volume / "..data_tmp", volume / "..data")
+    if old:
+        shutil.rmtree(volume / old)
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[[Path], Watched]]:
+    made: list[Watched] = []
+
+    def make(path: Path) -> Watched:
+        made.append(Watched(path))
+        return made[-1]
+
+    yield make
+    for item in made:
+        item.feed.stop()
+        assert not item.deaths
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    directory = tmp_path / "config"
+    directory.mkdir()
+    (directory / "config.yaml").write_text("first")
+    return directory / "config.yaml"
+
+
+@pytest.fixture(autouse=True)
+def only_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow look would notice as well, a little later: these tests are about being told."""
+    monkeypatch.setattr(config_feed, "SLOW_LOOK_S", 60.0)
+
+
+def test_configmap_swap(mounted: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(mounted)
+    for text in ("second", "third", "fourth"):
+        _publish(mounted.parent, text)
+        watched.expect(text)
+
+
+def test_write_in_place(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    plain.write_text("second")
+    watched.expect("second")
+    plain.write_text("thirds")
+    watched.expect("thirds")
+
+
+def test_write_and_rename(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    for text in ("second", "third"):
+        temporary = plain.with_suffix(".tmp")
+        temporary.write_text(text)
+        temporary.rename(plain)
+        watched.expect(text)
+
+
+def test_editor_backup_dance(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    plain.rename(plain.with_name("config.yaml~"))
+    plain.write_text("second")
+    watched.expect("second")
+
+
+def test_deleted_and_back(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    plain.unlink()
+    gone = watched.next()
+    assert gone.data is None
+    assert gone.problem is not None
+    assert str(plain) in str(gone.problem)
+    plain.write_text("second")
+    watched.expect("second")
+
+
+def test_directory_replaced(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    for text in ("second", "third"):
+        new = plain.parent.with_name("new")
+        new.mkdir()
+        (new / "config.yaml").write_text(text)
+        plain.parent.rename(plain.parent.with_name(f"old-{text}"))
+        new.rename(plain.parent)
+        watched.expect(text)
+    plain.write_text("fourth")
+    watched.expect("fourth")
+
+
+def test_link_to_another_directory(tmp_path: Path, watch: Callable[[Path], Watched]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(name)
+    os.symlink("a", tmp_path / "current")
+    watched = watch(tmp_path / "current" / "config.yaml")
+    os.symlink("b", tmp_path / "next")
+    os.rename(tmp_path / "next", tmp_path / "current")
+    watched.expect("b")
+    (tmp_path / "b" / "config.yaml").write_text("b, edited")
+    watched.expect("b, edited")
+
+
+def test_same_content_is_not_posted(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    plain.write_text("first")
+    os.utime(plain)
+    watched.expect_quiet()
+    plain.write_text("second")
+    watched.expect("second")
+
+
+def test_burst_is_one_reload(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    plain.write_text("second")
+    watched.expect("second")
+    for number in range(100):
+        temporary = plain.with_suffix(".tmp")
+        temporary.write_text(f"burst {number}")
+        temporary.rename(plain)
+    watched.expect("burst 99")
+    assert watched.posted.qsize() == 0
+
+
+def test_force_posts_the_same_content(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    watched = watch(plain)
+    watched.feed.force()
+    assert watched.next().data == b"first"
+
+
+def test_slow_look_where_inotify_is_exhausted(
+    plain: Path,
+    watch: Callable[[Path], Watched],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Exhausted:
+        name = ""
+
+        def start(self) -> None:
+            raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(files, "InotifyObserver", Exhausted)
+    monkeypatch.setattr(config_feed, "BLIND_LOOK_S", 0.05)
+    watched = watch(plain)
+    plain.write_text("second, seen by looking")
+    watched.expect("second, seen by looking")
+    complaints = [record.message for record in caplog.records if "inotify" in record.message]
+    assert len(complaints) == 1
+    assert "fs.inotify.max_user_instances" in complaints[0]
+
+
+def test_stop_ends_every_thread(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    before = threading.active_count()
+    watched = watch(plain)
+    plain.write_text("second")
+    watched.expect("second")
+    watched.feed.stop()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before

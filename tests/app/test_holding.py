@@ -1,0 +1,64 @@
+"""When a held device counts as free (contract P5, P8, C3)."""
+
+from deviceplugin.app.events import HeldRead
+from deviceplugin.app.holding import APART_S, Holding
+from deviceplugin.model.held import Held
+
+NAME = "nvidia.com/gpu"
+A, B = "GPU-a", "GPU-b"
+
+
+def held(*ids: str) -> Held:
+    return Held({NAME: frozenset(ids)} if ids else {})
+
+
+def read(at: float, listed: Held | None, checkpointed: Held | None = None) -> HeldRead:
+    return HeldRead(listed, checkpointed, at, "" if listed or checkpointed else "nobody answers")
+
+
+def test_what_either_source_names_is_held() -> None:
+    holding = Holding().after(read(0, held(A), held(B)), kubelet_settled=True)
+    assert holding.held.of(NAME) == {A, B}
+    assert holding.only_checkpointed.of(NAME) == {B}
+
+
+def test_an_id_is_free_after_two_reads_some_seconds_apart() -> None:
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
+    holding = holding.after(read(10, held()), kubelet_settled=True)
+    assert holding.held.of(NAME) == {A}
+    holding = holding.after(read(10 + APART_S / 2, held()), kubelet_settled=True)
+    assert holding.held.of(NAME) == {A}
+    holding = holding.after(read(10 + APART_S, held()), kubelet_settled=True)
+    assert holding.held.of(NAME) == frozenset()
+
+
+def test_an_id_that_is_seen_again_starts_over() -> None:
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
+    holding = holding.after(read(10, held()), kubelet_settled=True)
+    holding = holding.after(read(11, held(A)), kubelet_settled=True)
+    holding = holding.after(read(12.5, held()), kubelet_settled=True)
+    assert holding.held.of(NAME) == {A}
+
+
+def test_a_short_list_of_a_young_kubelet_frees_nothing() -> None:
+    """P5: after a kubelet start PodResources is empty, then grows."""
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
+    for at in (10, 20, 30):
+        holding = holding.after(read(at, held()), kubelet_settled=False)
+    assert holding.held.of(NAME) == {A}
+
+
+def test_a_young_kubelets_checkpoint_frees() -> None:
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
+    for at in (10, 20):
+        holding = holding.after(read(at, held(), held()), kubelet_settled=False)
+    assert holding.held.of(NAME) == frozenset()
+
+
+def test_a_read_that_fails_keeps_what_is_known_and_says_why() -> None:
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
+    holding = holding.after(read(10, None, None), kubelet_settled=True)
+    assert holding.held.of(NAME) == {A}
+    assert holding.held.unknown_because == "nobody answers"
+    holding = holding.after(read(12, held(A)), kubelet_settled=True)
+    assert holding.held.unknown_because == ""
