@@ -71,11 +71,13 @@ class NvmlLibrary:
         container_driver_root: where the host's driver root is mounted; searched before the loader's own path, as
             NVIDIA's plugin does.
         root: what /sys, /proc and the usual library directories lie under, `/` but in tests.
+        name: of the library; tests name one that no machine has.
     """
 
-    def __init__(self, container_driver_root: Path, root: Path) -> None:
+    def __init__(self, container_driver_root: Path, root: Path, name: str = LIBRARY_NAME) -> None:
         self._driver_root = container_driver_root
         self._root = root
+        self._name = name
         self._initialised = False
         self._state = threading.Lock()  # never held during a call
 
@@ -119,15 +121,21 @@ class NvmlLibrary:
         raise DriverError(self._not_found(refused))
 
     def _candidates(self) -> Iterator[Path | str]:
-        yield from _present(self._driver_root)
-        yield LIBRARY_NAME
-        yield from _present(self._root)
+        yield from self._present(self._driver_root)
+        yield self._name
+        yield from self._present(self._root)
+
+    def _present(self, root: Path) -> Iterator[Path]:
+        for directory in LIBRARY_DIRECTORIES:
+            candidate = root / directory / self._name
+            if candidate.exists():
+                yield candidate
 
     def _not_found(self, refused: list[str]) -> str:
         directories = ", ".join(LIBRARY_DIRECTORIES)
         driver_root = f"{self._driver_root}" + ("" if self._driver_root.is_dir() else " (no such directory)")
         return (
-            f"{LIBRARY_NAME} of the NVIDIA driver cannot be opened. Tried the loader's path, and below {driver_root} "
+            f"{self._name} of the NVIDIA driver cannot be opened. Tried the loader's path, and below {driver_root} "
             f"and {self._root}: {directories}. Refused: {'; '.join(refused)}. {self._likely_cause()}"
         )
 
@@ -143,10 +151,3 @@ class NvmlLibrary:
                 f"a container, mount its root at {self._driver_root}"
             )
         return "There is no NVIDIA device on the PCI bus either: this node seems to have no GPU"
-
-
-def _present(root: Path) -> Iterator[Path]:
-    for directory in LIBRARY_DIRECTORIES:
-        candidate = root / directory / LIBRARY_NAME
-        if candidate.exists():
-            yield candidate
