@@ -35,6 +35,9 @@ class PluginConnection:
     Nothing here retries (R10). After `close` every running and later call ends with `PluginError`.
     """
 
+    message_limit = MESSAGE_LIMIT_BYTES
+    allocate_seconds: float | None = None  # A21
+
     def __init__(self, resource: str, path: str, number: int, journal: Journal, clock: Clock) -> None:
         self.resource = resource
         self.path = path
@@ -48,7 +51,7 @@ class PluginConnection:
             "unix:" + quote(path),
             options=[
                 ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
+                ("grpc.max_receive_message_length", self.message_limit),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.initial_reconnect_backoff_ms", max(pause, 100)),
                 ("grpc.min_reconnect_backoff_ms", max(pause, 100)),
@@ -110,7 +113,7 @@ class PluginConnection:
     def allocate(self, ids: tuple[str, ...]) -> pb.AllocateResponse:
         """Allocate for one container, without a deadline (A2, A21)."""
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
-        return cast(pb.AllocateResponse, self._call("Allocate", request, seconds=None, ids=ids))
+        return cast(pb.AllocateResponse, self._call("Allocate", request, seconds=self.allocate_seconds, ids=ids))
 
     def preferred(self, available: tuple[str, ...], must: tuple[str, ...], size: int) -> pb.PreferredAllocationResponse:
         """GetPreferredAllocation for one container, without a deadline (A8, A21)."""

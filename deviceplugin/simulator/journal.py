@@ -6,10 +6,11 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from deviceplugin.errors import DevicePluginError
 from deviceplugin.simulator.clock import Clock
 
 
-class SimulatorError(Exception):
+class SimulatorError(DevicePluginError):
     """Anything that the stand-in itself reports to the code that drives it."""
 
 

@@ -103,7 +103,7 @@ class Kubelet:
     def runtime_ready(self, *, readmit: bool = True, readmission_delay: float = 0.0) -> None:
         """The container runtime reports ready (S1): see `start`."""
         process = self._running()
-        if process.devices_started:
+        if process.listening:
             raise SimulatorError("the device manager is running")
         retired, self._retired = self._retired, None
         if retired is not None:
@@ -186,7 +186,7 @@ class Kubelet:
         Raises `KubeletStopped` when the process is not there or ends meanwhile: the pod stays bound (A27).
         """
         process = self._running()
-        if not process.devices_started:
+        if not process.listening:
             raise KubeletStopped("no pod is admitted before the runtime is ready (S1)")
         with self._journal.changed:
             state = self._pods.bind(pod)
@@ -335,6 +335,11 @@ class Kubelet:
     def running(self) -> bool:
         """Whether a process is there."""
         return self._process is not None
+
+    @property
+    def listening(self) -> bool:
+        """Whether the clean-up is done and `kubelet.sock` answers: what a plugin binds from now on stays (S2, S3)."""
+        return self._process is not None and self._process.listening
 
     @property
     def registration_socket(self) -> Path:

@@ -96,6 +96,7 @@ class KubeletProcess:
         )
         self.table = parts.table(directory, self.manager, journal, clock, next_number)
         self.pod_resources = parts.pod_resources(self.manager, journal, clock, self.worker.known_pods)
+        self.listening = False
         self.registrar: Registrar | None = None
         self.registration_server: SocketServer | None = None
         self._to_readmit: list[PodState] = []
@@ -135,14 +136,12 @@ class KubeletProcess:
         self._to_readmit = list(self.pods.active())
         (directory / SOCKET_NAME).unlink(missing_ok=True)
         server.publish_by_link(directory / SOCKET_NAME)
+        with self.journal.changed:
+            self.listening = True
+            self.journal.changed.notify_all()
         if self.settings.automatic:
             self._start_thread("kubelet-status", self._push_statuses)
             self._start_thread("kubelet-pod-worker", self._retry_starts)
-
-    @property
-    def devices_started(self) -> bool:
-        """Whether the device manager runs."""
-        return self.registrar is not None
 
     def readmit_next(self) -> PodState | None:
         """Admit the oldest pod that waits for it (A27); None when none is left, and then all sources are ready."""

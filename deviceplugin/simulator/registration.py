@@ -47,6 +47,8 @@ class RegistrationFaults:
 class ConnectionTable:
     """Clients by resource NAME, which is what the traps R12 and R13 come from."""
 
+    connection_type: type[PluginConnection] = PluginConnection
+
     def __init__(
         self,
         directory: Path,
@@ -69,7 +71,7 @@ class ConnectionTable:
         """Dial the plugin, ask for its options, start its stream, in this order (R5 to R9). Raises `PluginError`."""
         name = request.resource_name
         path = os.path.normpath(f"{self.directory}/{request.endpoint}")  # R5
-        connection = PluginConnection(name, path, self._next_number(), self.journal, self.clock)
+        connection = self.connection_type(name, path, self._next_number(), self.journal, self.clock)
         with self.journal.changed:
             self._all.append(connection)
             self.by_name[name] = connection  # R11: an older one is neither closed nor forgotten by its stream

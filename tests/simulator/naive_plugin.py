@@ -34,7 +34,8 @@ class NaivePlugin(DevicePluginServicer):
 
     `devices` are sent as the first list of every stream; `push` sends another one. `allocate_error`, `preferred_error`
     and `options_error` fail these calls; `preferred_answer` makes the answer; `gate`, when it is set by `block`, holds
-    every Allocate until `release`. `seen` counts calls by method.
+    every Allocate until `release`. `allocating` is released at the begin of every Allocate, `stream_ended` at the end
+    of every stream. `seen` lists the calls by method, in order.
     """
 
     def __init__(self, directory: Path, devices: Iterable[pb.Device | str] = (), resource: str = RESOURCE) -> None:
@@ -48,9 +49,11 @@ class NaivePlugin(DevicePluginServicer):
         self.allocate_error = ""
         self.options_error = ""
         self.pre_start_error = ""
+        self.pre_start_hook: Callable[[], object] = lambda: None
         self.responses: Callable[[list[str]], list[pb.ContainerAllocateResponse]] = default_responses
         self.seen: list[str] = []
         self.allocating = threading.Semaphore(0)
+        self.stream_ended = threading.Semaphore(0)
         self._gate = threading.Event()
         self._gate.set()
         self._options_gate = threading.Event()
@@ -169,6 +172,7 @@ class NaivePlugin(DevicePluginServicer):
         with self._lock:
             if stream in self._streams:
                 self._streams.remove(stream)
+        self.stream_ended.release()
 
     def GetPreferredAllocation(
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
@@ -196,6 +200,7 @@ class NaivePlugin(DevicePluginServicer):
         self, request: pb.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> pb.PreStartContainerResponse:
         self.seen.append("PreStartContainer")
+        self.pre_start_hook()
         if self.pre_start_error:
             context.abort(grpc.StatusCode.INTERNAL, self.pre_start_error)
         return pb.PreStartContainerResponse()
