@@ -68,7 +68,7 @@ class ConfigFeed:
         seen = None
         while not self._stopping:
             # Watch first, look second: a change in between is then an event.
-            self._watcher.watch(lookups(self._path))
+            self._watch()
             now = signature([self._path])
             if now != seen or self._forced:
                 seen = now
@@ -78,6 +78,14 @@ class ConfigFeed:
                 # An in-place write can keep size and, within the clock's grain, times: an event means look.
                 seen = None
         self._watcher.stop()
+
+    def _watch(self) -> None:
+        wanted = lookups(self._path)
+        self._watcher.watch(wanted)
+        # A link that was turned before its directory was watched made no event.
+        while (again := lookups(self._path)) != wanted and not self._stopping:
+            wanted = again
+            self._watcher.watch(wanted)
 
     def _settle(self) -> None:
         deadline = self._monotonic() + AT_MOST_S

@@ -63,6 +63,8 @@ class Daemon:
     def run(self) -> int:
         """Serve until a signal comes; returns the exit status. Must be called from the main thread."""
         settings = self._settings
+        for warning in settings.warnings:
+            log.warning("%s", warning)
         log.info("gpu-device-plugin %s starts; driver %s, kubelet %s", __version__, settings.driver, settings.kubelet_socket)
         try:
             config, data, problem = self._first_config()
@@ -70,16 +72,17 @@ class Daemon:
         except DevicePluginError as error:
             log.error("cannot start: %s", error)
             return EXIT_FAILED
-        ledger = Ledger(monotonic=self._monotonic)
+        kubelet_socket = Path(settings.kubelet_socket)
+        ledger = Ledger(self._monotonic)
         link = KubeletLink(
-            kubelet_socket=settings.kubelet_socket,
+            kubelet_socket=kubelet_socket,
             ledger=ledger,
             monotonic=self._monotonic,
             notify=lambda event: reconciler.post(LinkChanged(event.name)),
             on_death=partial(self._died, "kubelet-link"),
         )
         held_feed = HeldFeed(
-            HeldSources.of(settings.kubelet_socket, settings.kubelet_root_dir),
+            HeldSources(Path(settings.pod_resources_socket), kubelet_socket.parent),
             ledger.wait_idle,
             lambda event: reconciler.post(event),
             monotonic=self._monotonic,
@@ -96,7 +99,7 @@ class Daemon:
             monotonic=self._monotonic,
         )
         driver_feed = DriverFeed(driver, reconciler.post, monotonic=self._monotonic, on_death=self._died)
-        kubelet_feed = KubeletFeed(settings.kubelet_socket, link, on_death=self._died)
+        kubelet_feed = KubeletFeed(kubelet_socket, link, on_death=self._died)
         report = Report(
             Sources(
                 state=lambda: reconciler.state,
@@ -108,11 +111,11 @@ class Daemon:
             ),
             {
                 "driver": settings.driver,
-                "kubelet_socket": str(settings.kubelet_socket),
+                "kubelet_socket": settings.kubelet_socket,
                 "config_file": settings.config_file,
             },
         )
-        status = StatusSocket(settings.status_socket, report.document)
+        status = StatusSocket(Path(settings.status_socket), report.document)
         if settings.config_file:
             self._config_feed = ConfigFeed(
                 settings.config_file,
@@ -222,7 +225,3 @@ def run_and_exit(settings: Settings) -> None:
     logging.shutdown()
     os._exit(status)
 
-
-def device_plugins_dir(kubelet_socket: Path) -> Path:
-    """Where the plugin's own sockets lie: beside the kubelet's (design 8, Kubelet paths)."""
-    return kubelet_socket.parent

@@ -187,8 +187,8 @@ class Reconciler:
         holding = self._state.holding or Holding()
         settled = self._monotonic() - self._kubelet_seen_at > KUBELET_SETTLING_S
         after = holding.after(event, kubelet_settled=settled)
-        if event.listed is not None or event.checkpointed is not None:
-            self._ledger.observe(after.held, event.began_at)
+        if event.listed is not None:
+            self._ledger.observe(event.listed, event.began_at)
         if after.held.unknown_because and after.held.unknown_because != holding.held.unknown_because:
             log.warning("what pods hold cannot be read: %s", after.held.unknown_because)
         if after != self._state.holding:

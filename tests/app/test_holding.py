@@ -5,7 +5,7 @@ from deviceplugin.app.holding import APART_S, Holding
 from deviceplugin.model.held import Held
 
 NAME = "nvidia.com/gpu"
-A, B = "GPU-a", "GPU-b"
+A, B = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000001-0000-4000-8000-000000000000"
 
 
 def held(*ids: str) -> Held:
