@@ -1,0 +1,354 @@
+"""The life of one resource at the kubelet: bound, registered, streaming, and back again.
+
+A small state machine without a thread of its own. `step` looks at what is so now and does the next thing; nothing in
+it waits for anybody. Whoever drives it calls `step` when something may have changed, and at the time it returned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from deviceplugin.errors import KubeletError
+from deviceplugin.kubelet.endpoint import Endpoint
+from deviceplugin.kubelet.ledger import Ledger
+from deviceplugin.kubelet.lookout import Sighting, look_after_s, retry_after_s
+from deviceplugin.kubelet.registration import Registration
+from deviceplugin.kubelet.service import ResourceService
+from deviceplugin.kubelet.socket_file import DirectoryBusyError
+from deviceplugin.kubelet.unix import Identity
+
+NEVER: Final = float("inf")
+SETTLING_S: Final = 30.0  # after a registration draining devices are listed Healthy for this long (A29, design 8)
+STREAM_PATIENCE_S: Final = 5.0  # registered, but no stream for this long: a fault, register again (reports B3)
+STABLE_S: Final = 10.0  # a stream that lived this long owes nothing to the losses before it
+HANG_UP_S: Final = 0.02  # what the kubelet gets to forget the connection whose stream we ended (R12)
+HANG_UP_PATIENCE_S: Final = 1.0
+LOCK_RETRY_S: Final = 0.005
+REBIND_GRACE_S: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The kubelet accepted the resource."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLost:
+    """The kubelet's ListAndWatch stream ended; it is registered again by itself."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationFailed:
+    """The kubelet refused or did not answer; it is tried again by itself."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SocketConflict:
+    """A live socket that is not ours lies at our name `path`; we serve beside it."""
+
+    name: str
+    path: str
+
+
+LinkEvent = Registered | StreamLost | RegistrationFailed | SocketConflict
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceState:
+    """One resource at the kubelet now. Times are by the link's clock, in seconds.
+
+    Attributes:
+        endpoint: path of our socket; empty while there is none.
+        registered: the kubelet accepted it, and nothing since says otherwise.
+        stream_open: the kubelet's own ListAndWatch stream is open.
+        streams_open: all streams, onlookers' included.
+        registrations: how often it was accepted.
+        last_error: of the newest failure, empty once registered.
+        awaiting: what must happen next, empty when all is well.
+        conflict: the name that a foreign live socket keeps from us, empty without one.
+    """
+
+    endpoint: str = ""
+    registered: bool = False
+    stream_open: bool = False
+    streams_open: int = 0
+    registered_at: float | None = None
+    registrations: int = 0
+    lists_sent: int = 0
+    last_list_at: float | None = None
+    last_error: str = ""
+    awaiting: str = ""
+    conflict: str = ""
+
+
+class _Phase(Enum):
+    UNBOUND = auto()
+    SEEKING = auto()
+    REGISTERING = auto()
+    REGISTERED = auto()
+
+
+class Lifecycle:
+    """One resource's socket, registration and stream. All methods but `state` belong to one thread."""
+
+    def __init__(
+        self,
+        service: ResourceService,
+        kubelet_socket: Path,
+        ledger: Ledger,
+        *,
+        wake: Callable[[], None],
+        notify: Callable[[LinkEvent], None],
+        now: float,
+    ) -> None:
+        """`wake` is called from other threads when a step may be due; `notify` must return at once."""
+        self.service: Final = service
+        self._name: Final = service.name
+        self._kubelet_socket = kubelet_socket
+        self._ledger = ledger
+        self._wake = wake
+        self._notify = notify
+        self._phase = _Phase.UNBOUND
+        self._endpoint: Endpoint | None = None
+        self._stopping: list[Endpoint] = []
+        self._attempt: Registration | None = None
+        self._kubelet: Identity | None = None  # the one that the last attempt went to
+        self._stream = 0  # serial of the stream that the kubelet opens for the last attempt
+        self._hang_up_by: float | None = None
+        self._awaited_since = now
+        self._try_at = now
+        self._failures = 0
+        self._losses = 0
+        self._registered_at: float | None = None
+        self._registrations = 0
+        self._settled_at = NEVER
+        self._last_error = ""
+        self._awaiting = "its first step"
+
+    def state(self) -> ResourceState:
+        """A picture of now, from any thread."""
+        streams, endpoint = self.service.streams, self._endpoint
+        registered = self._phase is _Phase.REGISTERED
+        return ResourceState(
+            endpoint=str(endpoint.path) if endpoint else "",
+            registered=registered,
+            stream_open=registered and self._stream in streams.open_serials,
+            streams_open=len(streams.open_serials),
+            registered_at=self._registered_at,
+            registrations=self._registrations,
+            lists_sent=streams.lists_sent,
+            last_list_at=streams.last_list_at,
+            last_error=self._last_error,
+            awaiting=self._awaiting,
+            conflict=str(endpoint.conflict or "") if endpoint else "",
+        )
+
+    def step(self, now: float, kubelet: Sighting) -> float:
+        """Do what is due. Returns when to be called again at the latest, `NEVER` if only something new matters."""
+        self._stopping = [endpoint for endpoint in self._stopping if not endpoint.stopped()]
+        if now >= self._settled_at and self._phase is _Phase.REGISTERED:
+            self._settled_at = NEVER
+            self.service.settle(False)
+        if self._endpoint is not None and not self._endpoint.in_place:
+            self._leave_lost_socket(now)
+        if self._phase is _Phase.REGISTERING:
+            self._take_answer(now, kubelet)
+        if self._phase is _Phase.REGISTERED:
+            self._check_stream(now, kubelet)
+        due = NEVER
+        if self._phase is _Phase.UNBOUND:
+            due = self._bind(now)
+        if self._phase is _Phase.SEEKING:
+            due = self._seek(now, kubelet)
+        if self._phase is _Phase.REGISTERED:
+            waiting_for_stream = self.service.streams.next_serial <= self._stream
+            patience_ends = (self._registered_at or now) + STREAM_PATIENCE_S
+            due = min(self._settled_at, patience_ends if waiting_for_stream else NEVER)
+        return due
+
+    def close(self, grace_s: float) -> None:
+        """End the streams, remove our socket and stop serving; returns at once, see `closed`."""
+        self.service.close()
+        self._drop_attempt()
+        if self._endpoint is not None:
+            self._endpoint.stop(grace_s)
+            self._stopping.append(self._endpoint)
+            self._endpoint = None
+        self._phase = _Phase.UNBOUND
+
+    def closed(self, wait_s: float = 0.0) -> bool:
+        """Whether, after `close`, the servers have ended."""
+        return all(endpoint.stopped(wait_s) for endpoint in self._stopping)
+
+    # What follows is one phase each.
+
+    def _bind(self, now: float) -> float:
+        if now < self._try_at:
+            return self._try_at
+        try:
+            self._endpoint = Endpoint.open(self._kubelet_socket.parent, self._name, self.service.handler())
+        except DirectoryBusyError:
+            self._try_at = now + LOCK_RETRY_S
+            return self._try_at
+        except KubeletError as error:
+            self._last_error = str(error)
+            self._await(f"a place for its socket: {error}")
+            self._try_at = now + look_after_s(now - self._awaited_since)
+            return self._try_at
+        log.info("%s: serving on %s", self._name, self._endpoint.path)
+        self._report_conflict(self._endpoint)
+        self._phase = _Phase.SEEKING
+        self._try_at = now
+        return now
+
+    def _seek(self, now: float, kubelet: Sighting) -> float:
+        """Wait for a kubelet that listens, then for our own back-off, then register."""
+        if self._hang_up_by is not None:
+            if self.service.streams.open_serials and now < self._hang_up_by:
+                return self._hang_up_by
+            self._hang_up_by = None
+            self._try_at = max(self._try_at, now + HANG_UP_S)
+        if kubelet.identity not in (None, self._kubelet):  # a new kubelet: what failed with the last one is past
+            self._kubelet = kubelet.identity
+            self._failures = self._losses = 0
+            self._try_at = now
+        if now < self._try_at:
+            self._await(f"the next try to register, after: {self._last_error or 'the stream was lost'}")
+            return self._try_at
+        if not kubelet.alive:
+            self._await(kubelet.awaited)
+            return now + look_after_s(now - self._awaited_since)
+        self._register(now, kubelet)
+        return NEVER
+
+    def _register(self, now: float, kubelet: Sighting) -> None:
+        assert self._endpoint is not None
+        try:
+            self._endpoint.improve()
+        except KubeletError as error:
+            log.debug("%s: stays at %s: %s", self._name, self._endpoint.path, error)
+        self._kubelet = kubelet.identity
+        self._settled_at = NEVER
+        self.service.settle(True)  # the stream can open before Register is answered (R6)
+        self._stream = self.service.streams.next_serial
+        self._attempt = Registration(
+            self._kubelet_socket, resource=self._name, endpoint=self._endpoint.path.name, done=self._wake
+        )
+        self._phase = _Phase.REGISTERING
+        self._await("the kubelet's answer to Register")
+
+    def _take_answer(self, now: float, kubelet: Sighting) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        if not attempt.done:
+            if kubelet.identity != self._kubelet:  # whoever was asked is gone or replaced
+                self._seek_again(now)
+            return
+        failure = attempt.failure()
+        # An answer that came too late is an answer: the stream it brought is open.
+        if failure is None or self._stream in self.service.streams.open_serials:
+            self._drop_attempt()
+            self._accepted(now)
+            return
+        self._failures += 1
+        self._last_error = str(failure)
+        log.warning("not registered: %s", failure)
+        self._seek_again(now, retry_after_s(self._failures))
+        self._notify(RegistrationFailed(self._name, str(failure)))
+
+    def _accepted(self, now: float) -> None:
+        self._phase = _Phase.REGISTERED
+        self._registered_at = now
+        self._registrations += 1
+        self._settled_at = now + SETTLING_S
+        self._last_error = ""
+        self._await("the kubelet to open ListAndWatch")
+        log.info("%s: registered", self._name)
+        self._notify(Registered(self._name))
+
+    def _check_stream(self, now: float, kubelet: Sighting) -> None:
+        streams = self.service.streams
+        registered_at = now if self._registered_at is None else self._registered_at
+        opened, still_open = self._stream < streams.next_serial, self._stream in streams.open_serials
+        if opened and not still_open:
+            # S5 (iii): the kubelet ended, or dropped us when an older stream ended (R12). Only the second time in a
+            # short while is worth a pause.
+            if now - registered_at >= STABLE_S:
+                self._losses = 0
+            self._seek_again(now, retry_after_s(self._losses) if self._losses else 0.0)
+            self._losses += 1
+        elif kubelet.identity not in (None, self._kubelet):
+            # A new kubelet while the stream of the old one seems open: end it first (R11), the new one never saw it.
+            self.service.end_streams()
+            self._seek_again(now)
+        elif not opened and now - registered_at >= STREAM_PATIENCE_S:
+            self._failures += 1
+            self._last_error = f"{self._name}: registered, but no ListAndWatch for {STREAM_PATIENCE_S:.0f} s"
+            log.warning("%s; registering again", self._last_error)
+            self.service.end_streams()  # onlookers', which may have left no room for the kubelet's
+            self._seek_again(now, retry_after_s(self._failures))
+        else:
+            if still_open:
+                self._failures = 0
+                self._await("")
+            return
+        if opened:
+            log.warning("%s: the kubelet's stream ended; registering again", self._name)
+            self._notify(StreamLost(self._name))
+
+    def _leave_lost_socket(self, now: float) -> None:
+        """Our socket is gone or another's lies there (S2, S5 ii): bind again, then have the kubelet dial that one."""
+        endpoint, self._endpoint = self._endpoint, None
+        assert endpoint is not None
+        log.warning("%s: our socket %s is gone; binding again", self._name, endpoint.path)
+        was_streaming = self._stream in self.service.streams.open_serials
+        self.service.end_streams()
+        endpoint.stop(REBIND_GRACE_S)
+        self._stopping.append(endpoint)
+        self._seek_again(now)
+        self._phase = _Phase.UNBOUND
+        if was_streaming:  # by the kubelet that still runs: it must hang up before it is asked again (R12)
+            self._hang_up_by = now + HANG_UP_PATIENCE_S
+            self._notify(StreamLost(self._name))
+
+    def _seek_again(self, now: float, pause_s: float = 0.0) -> None:
+        self._drop_attempt()
+        self._phase = _Phase.SEEKING
+        self._awaited_since = now
+        self._try_at = now + pause_s
+
+    def _drop_attempt(self) -> None:
+        if self._attempt is not None:
+            self._attempt.close()
+            self._attempt = None
+
+    def _report_conflict(self, endpoint: Endpoint) -> None:
+        if endpoint.conflict is not None:
+            log.warning(
+                "%s: %s belongs to another server that answers; serving on %s. Two device plugins on one node "
+                "disturb each other: stop one",
+                self._name,
+                endpoint.conflict,
+                endpoint.path,
+            )
+            self._notify(SocketConflict(self._name, str(endpoint.conflict)))
+
+    def _await(self, what: str) -> None:
+        if what != self._awaiting:
+            self._awaiting = what
+            if what:
+                log.info("%s: awaiting %s", self._name, what)

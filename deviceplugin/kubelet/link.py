@@ -1,0 +1,186 @@
+"""The link to the kubelet: one thread that looks after every resource's server, registration and stream."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from deviceplugin.kubelet.ledger import Ledger
+from deviceplugin.kubelet.lifecycle import (
+    Lifecycle,
+    LinkEvent,
+    Registered,
+    RegistrationFailed,
+    ResourceState,
+    SocketConflict,
+    StreamLost,
+)
+from deviceplugin.kubelet.lookout import Sighting
+from deviceplugin.kubelet.service import ResourceService
+from deviceplugin.model.offer import Offer
+
+__all__ = [
+    "KubeletLink",
+    "LinkEvent",
+    "Registered",
+    "RegistrationFailed",
+    "ResourceState",
+    "SocketConflict",
+    "StreamLost",
+]
+
+SLOW_POLL_S: Final = 1.0  # everything is looked at this often, whatever the directory watcher says
+CLOSE_GRACE_S: Final = 2.0  # for Allocates that run when one resource is closed
+THREAD_NAME: Final = "kubelet-link"
+
+log = logging.getLogger(__name__)
+
+
+class KubeletLink:
+    """Serves resources and keeps them registered, whatever the kubelet does.
+
+    Every method may be called from any thread and none waits for the kubelet; only `stop` waits, for our own thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        kubelet_socket: Path,
+        ledger: Ledger,
+        monotonic: Callable[[], float],
+        notify: Callable[[LinkEvent], None],
+        on_death: Callable[[BaseException], None],
+    ) -> None:
+        """Nothing happens before `start`.
+
+        Args:
+            notify: called from the link's thread; it must return at once.
+            on_death: called from the link's thread with what ended it unasked.
+        """
+        self._kubelet_socket = kubelet_socket
+        self._ledger = ledger
+        self._monotonic = monotonic
+        self._notify = notify
+        self._on_death = on_death
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._changed = threading.Condition()
+        self._woken = False
+        self._stop_by: float | None = None
+        self._open: dict[str, Lifecycle] = {}
+        self._closing: list[Lifecycle] = []
+        self._kubelet_seen = Sighting(kubelet_socket).identity
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End every stream, then the servers, remove our sockets; wait for that at most `timeout_s`."""
+        with self._changed:
+            self._stop_by = time.monotonic() + timeout_s
+            for lifecycle in self._open.values():
+                lifecycle.service.close()
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def open(self, offer: Offer) -> None:
+        """Serve a new resource, then register it; one that is open already answers from `offer` from now on."""
+        with self._changed:
+            known = self._open.get(offer.name)
+            if known is not None:
+                known.service.answer_from(offer)
+                return
+            service = ResourceService(offer, self._ledger, streams_changed=self._wake, monotonic=self._monotonic)
+            self._open[offer.name] = Lifecycle(
+                service,
+                self._kubelet_socket,
+                self._ledger,
+                wake=self._wake,
+                notify=self._notify,
+                now=self._monotonic(),
+            )
+        self._wake()
+
+    def answer_from(self, offer: Offer) -> None:
+        """Replace what Allocate and GetPreferredAllocation answer from; sends no list.
+
+        Raises KeyError when the resource is not open, as `send` does.
+        """
+        self._service(offer.name).answer_from(offer)
+
+    def send(self, name: str) -> bool:
+        """Send the list of the offer in force on the open streams; False when its content is what they have."""
+        return self._service(name).send()
+
+    def close(self, name: str) -> None:
+        """End the resource's streams, forget it, remove its socket. Nothing happens when it is not open."""
+        with self._changed:
+            lifecycle = self._open.pop(name, None)
+            if lifecycle is None:
+                return
+            lifecycle.service.close()
+            self._closing.append(lifecycle)
+        self._wake()
+
+    def kick(self) -> None:
+        """The kubelet's directory may have changed: look now."""
+        self._wake()
+
+    def states(self) -> Mapping[str, ResourceState]:
+        """Every open resource now, by name."""
+        with self._changed:
+            lifecycles = dict(self._open)
+        return {name: lifecycle.state() for name, lifecycle in lifecycles.items()}
+
+    def _service(self, name: str) -> ResourceService:
+        with self._changed:
+            return self._open[name].service
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while self._stop_by is None:
+                self._pause(self._step())
+            self._shut_down(self._stop_by)
+        except BaseException as error:  # noqa: BLE001 -- handed on: the death of this thread ends the process
+            log.critical("the kubelet link ended: %r", error)
+            self._on_death(error)
+
+    def _pause(self, due: float) -> None:
+        with self._changed:
+            if not self._woken:
+                self._changed.wait(min(max(due - self._monotonic(), 0.0), SLOW_POLL_S))
+            self._woken = False
+
+    def _step(self) -> float:
+        """Let every resource take its step. Returns when the next is due."""
+        with self._changed:
+            lifecycles, closing = list(self._open.values()), list(self._closing)
+        for lifecycle in closing:
+            lifecycle.close(CLOSE_GRACE_S)
+            if lifecycle.closed():
+                with self._changed:
+                    self._closing.remove(lifecycle)
+        kubelet = Sighting(self._kubelet_socket)
+        if kubelet.identity not in (None, self._kubelet_seen):
+            self._kubelet_seen = kubelet.identity
+            log.info("the kubelet has a new socket %s", self._kubelet_socket)
+            self._ledger.kubelet_started()
+        return min((lifecycle.step(self._monotonic(), kubelet) for lifecycle in lifecycles), default=float("inf"))
+
+    def _shut_down(self, stop_by: float) -> None:
+        with self._changed:
+            lifecycles = [*self._open.values(), *self._closing]
+        for lifecycle in lifecycles:
+            lifecycle.close(max(stop_by - time.monotonic(), 0.0) / 2)
+        for lifecycle in lifecycles:
+            lifecycle.closed(max(stop_by - time.monotonic(), 0.0))
