@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,8 @@ from deviceplugin.simulator import Clock, Kubelet, ListRecord
 COMMAND = Path(sys.executable).with_name("gpu-device-plugin")
 # Nothing on a healthy machine takes this long; what does is reported with the daemon's log.
 PATIENCE_S = 30.0
+# How often a wait looks whether the daemon still runs.
+LOOK_S = 0.5
 
 
 class Bench:
@@ -126,8 +129,21 @@ class Bench:
     # -- driving it --------------------------------------------------------------------------------------------
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait until something that the kubelet records has happened. TimeoutError names what the daemon said."""
-        self.kubelet.wait_for(condition, PATIENCE_S)
+        """Wait until something that the kubelet records has happened.
+
+        Raises:
+            TimeoutError: it has not happened in time.
+            RuntimeError: the daemon has ended meanwhile.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.kubelet.wait_for(condition, LOOK_S)
+            except TimeoutError:
+                if self._daemon is not None and self._daemon.poll() is not None:
+                    raise RuntimeError(f"the daemon ended with status {self._daemon.returncode}") from None
+                if time.monotonic() > deadline:
+                    raise
 
     def lists(self, resource: str) -> tuple[ListRecord, ...]:
         """Every list of the resource so far."""

@@ -2,13 +2,16 @@
 
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from deviceplugin.config.settings import DEFAULT_STATUS_SOCKET, Settings
 from tests.project import ROOT
 
+DEFAULT_SETTINGS = Settings()
 MANIFEST = ROOT / "deploy/static/nvidia-device-plugin.yml"
 COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
@@ -99,6 +102,9 @@ def test_mounts_and_volumes_match(pod: dict[str, Any], container: dict[str, Any]
     }
     assert host == {name: {"path": mounts[name], "type": "Directory"} for name in ("device-plugins", "pod-resources")}
     assert empty == {"run"}
+    assert str(Path(DEFAULT_STATUS_SOCKET).parent) == mounts["run"]
+    assert str(DEFAULT_SETTINGS.kubelet_root_dir) + "/pod-resources" == mounts["pod-resources"]
+    assert str(Path(DEFAULT_SETTINGS.kubelet_socket).parent) == mounts["device-plugins"]
 
 
 def test_the_image_names_this_version_and_no_registry(container: dict[str, Any]) -> None:
