@@ -46,6 +46,7 @@ class PluginConnection:
         self._clock = clock
         self._closed = False
         self._ready = False
+        self._stream: Any = None
         pause = max(1, int(1000 / clock.scale)) if clock.scale else 50
         self._channel = grpc.insecure_channel(
             "unix:" + quote(path),
@@ -102,7 +103,12 @@ class PluginConnection:
         self._journal.rpc(self.resource, self.number, "ListAndWatch", "begin")
         error: str | None = None
         try:
-            yield from self._stub.ListAndWatch(pb.Empty())
+            stream = self._stub.ListAndWatch(pb.Empty())
+            with self._journal.changed:
+                self._stream = stream
+                if self._closed:
+                    stream.cancel()
+            yield from stream
         except grpc.RpcError as failure:
             error = rpc_text(failure)
         except ValueError:
@@ -132,13 +138,18 @@ class PluginConnection:
         request = pb.PreStartContainerRequest(devices_ids=ids)
         self._call("PreStartContainer", request, seconds=PRE_START_SECONDS, ids=ids)
 
-    def close(self) -> None:
-        """Hang up: streams and calls end. May be called twice."""
+    def hang_up(self) -> None:
+        """End the stream and every call at once, without waiting for the channel, which `close` does."""
         with self._journal.changed:
-            if self._closed:
-                return
             self._closed = True
+            stream = self._stream
             self._journal.changed.notify_all()
+        if stream is not None:
+            stream.cancel()
+
+    def close(self) -> None:
+        """Hang up and close the channel; takes up to 0.2 s when it was dialled just now. May be called twice."""
+        self.hang_up()
         self._channel.close()
 
     def _call(

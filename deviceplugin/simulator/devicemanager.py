@@ -61,7 +61,7 @@ class LocalResource:
 
 
 class DeviceManager:
-    """The tables. `abort_on_drop`: a list that drops a held id ends the test (F18), else it is only recorded."""
+    """The tables. `abort_on_drop`: a list that drops an id which is held or in flight ends the test (F18)."""
 
     def __init__(
         self,
@@ -163,6 +163,8 @@ class DeviceManager:
         if flying:
             text = f"{resource}: a list lacks {', '.join(flying)} while an Allocate for it is in flight (L17)"
             self.journal.fault("L17", resource, flying, text)
+            if self.abort_on_drop:
+                self.journal.fail(HeldDeviceDropped(text))
         for uid, container, record in self._records_of(resource):
             missing = tuple(
                 sorted(i for i in record.all_ids if i not in known and (uid, resource, i) not in self._dropped)

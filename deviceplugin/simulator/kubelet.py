@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -15,17 +14,12 @@ from deviceplugin.simulator import checkpoint
 from deviceplugin.simulator.chance import fork, seeded
 from deviceplugin.simulator.clock import Clock
 from deviceplugin.simulator.devicemanager import LocalResource
-from deviceplugin.simulator.history import Resources
+from deviceplugin.simulator.history import Readings
 from deviceplugin.simulator.journal import (
-    Fault,
     Journal,
     KubeletPanic,
     KubeletStopped,
-    PodEvent,
-    RegistrationRecord,
-    RpcRecord,
     SimulatorError,
-    StatusSnapshot,
 )
 from deviceplugin.simulator.nodestatus import Amounts
 from deviceplugin.simulator.pods import AdmittedPod, ContainerView, Pod, PodState, PodTable
@@ -34,14 +28,14 @@ from deviceplugin.simulator.registration import RegistrationFaults
 from deviceplugin.simulator.sockets import check_length
 
 
-class Kubelet:
+class Kubelet(Readings):
     """A node with a kubelet that keeps the contract, not yet started.
 
     device_plugins_dir: where plugins and `kubelet.sock` live (R1); root_dir: its `pod-resources/kubelet.sock` is served
     (P1). Both are made when missing. clock: scales every constant. seed: decides every order that the kubelet leaves to
     chance (F6). automatic: push node statuses (L11) and retry failed starts (A23) by the clock; else only `tick` and
-    `retry_starts` do. abort_on_drop: a list that drops a held id ends the test (F18); False only records it in
-    `faults`.
+    `retry_starts` do. abort_on_drop: a list that drops an id which is held or in flight ends the
+    test (F18); False only records it in `faults`, and L17 and L18 still panic.
     topology_manager: a policy other than none (L18). parts: for tests of the stand-in itself.
 
     After a panic (L17, L18, F18) every method but `close` raises it; `close` and leaving the `with` block raise it too,
@@ -66,7 +60,7 @@ class Kubelet:
         self.clock = clock or Clock()
         self._settings = Settings(device_plugins_dir, root_dir, automatic, abort_on_drop, topology_manager, parts)
         self._rng = seeded(seed)
-        self._journal = Journal(self.clock)
+        super().__init__(Journal(self.clock))
         self._pods = PodTable(fork(self._rng))
         self._status = parts.node_status(self._journal, self.clock, fork(self._rng))
         self._faults = RegistrationFaults()
@@ -74,7 +68,6 @@ class Kubelet:
         self._moves = itertools.count(1)
         self._process: KubeletProcess | None = None
         self._retired: KubeletProcess | None = None  # its listener lives on (same_inode)
-        self.resources = Resources(self._journal)
 
     # -- the process -------------------------------------------------------------------------------------------
 
@@ -275,12 +268,6 @@ class Kubelet:
         with self._journal.changed:
             return dict(self._status.pushed)
 
-    @property
-    def status_history(self) -> tuple[StatusSnapshot, ...]:
-        """Every node status that was PATCHed, oldest first."""
-        with self._journal.changed:
-            return tuple(self._journal.statuses)
-
     def local(self) -> dict[str, LocalResource]:
         """What the device manager knows at this moment (L12), by resource."""
         return self._running().manager.local()
@@ -295,41 +282,6 @@ class Kubelet:
                         by_pod = held.setdefault(resource, {})
                         by_pod[uid] = by_pod.get(uid, frozenset()) | record.all_ids
         return held
-
-    @property
-    def registrations(self) -> tuple[RegistrationRecord, ...]:
-        """Every Register that was answered, refusals included, for any name."""
-        with self._journal.changed:
-            return tuple(self._journal.registrations)
-
-    @property
-    def rpcs(self) -> tuple[RpcRecord, ...]:
-        """Begin and end of every call to a plugin, over all resources, in order."""
-        with self._journal.changed:
-            return tuple(self._journal.rpcs)
-
-    @property
-    def events(self) -> tuple[PodEvent, ...]:
-        """Warning events on pods (A20, A23)."""
-        with self._journal.changed:
-            return tuple(self._journal.events)
-
-    @property
-    def faults(self) -> tuple[Fault, ...]:
-        """What plugins did against the contract (F18)."""
-        with self._journal.changed:
-            return tuple(self._journal.faults)
-
-    @property
-    def health_refreshes(self) -> tuple[str, ...]:
-        """Uids of pods whose status a health change refreshed; found by id alone, so maybe the wrong one (H4, H5)."""
-        with self._journal.changed:
-            return tuple(self._journal.health_refreshes)
-
-    @property
-    def checkpoint_writes(self) -> int:
-        """How often the checkpoint was written (L13, C3)."""
-        return self._journal.checkpoint_writes
 
     @property
     def running(self) -> bool:
@@ -355,23 +307,6 @@ class Kubelet:
     def checkpoint_path(self) -> Path:
         """The path of the checkpoint; removing it while the process is down is A31."""
         return self._settings.device_plugins_dir / checkpoint.FILE_NAME
-
-    def wait_for(self, predicate: Callable[[], object], timeout: float = 10.0) -> None:
-        """Wait until `predicate` is true, looking again at every change on the node; `timeout` in REAL seconds.
-
-        The predicate runs under the node's lock: it may read this object, and must not wait for another thread.
-        Raises TimeoutError, or the panic that happened meanwhile.
-        """
-        changed = self._journal.changed
-
-        def over() -> bool:
-            return self._journal.panic is not None or bool(predicate())
-
-        with changed:
-            in_time = changed.wait_for(over, timeout)
-        self._journal.check()
-        if not in_time:
-            raise TimeoutError(f"not within {timeout} s: {predicate}")
 
     # -- bad nodes ---------------------------------------------------------------------------------------------
 

@@ -121,8 +121,9 @@ class ConnectionTable:
             current = self.by_name.pop(connection.resource, None)
         if current is None:
             return
-        current.close()
+        current.hang_up()
         self.manager.disconnected(connection.resource)
+        current.close()
 
     def close(self) -> None:
         """The process ends: every connection is cut, every thread joined."""
@@ -130,6 +131,8 @@ class ConnectionTable:
             self._stopped = True
             connections, threads = list(self._all), list(self._threads)
             self.journal.changed.notify_all()
+        for connection in connections:
+            connection.hang_up()
         for connection in connections:
             connection.close()
         for thread in threads:

@@ -46,9 +46,7 @@ class SocketServer:
     def publish_by_rename(self, path: Path) -> None:
         """Put the socket in the place of whatever lies at `path`, atomically (P1)."""
         check_length(path)
-        temporary = self._bound.with_suffix(".new")
-        os.link(self._bound, temporary)
-        os.rename(temporary, path)
+        os.rename(self._bound, path)
 
     def stop(self) -> None:
         """End the server and its threads at once; the published file stays."""

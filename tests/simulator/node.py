@@ -117,6 +117,14 @@ def holds(admitted: AdmittedPod, resource: str = RESOURCE) -> set[str]:
     return set(admitted.ids(resource))
 
 
+def rejected(admitted: AdmittedPod, text: str) -> None:
+    """A20: the pod failed for good with this error."""
+    assert admitted.phase == "Failed"
+    assert admitted.reason == "UnexpectedAdmissionError"
+    assert admitted.message.startswith(f"Pod was rejected: Allocate failed due to {text}"), admitted.message
+    assert admitted.message.endswith(", which is unexpected")
+
+
 def in_thread(target: Callable[[], object]) -> threading.Thread:
     """A started thread."""
     thread = threading.Thread(target=target, name="test", daemon=True)

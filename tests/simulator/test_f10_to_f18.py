@@ -364,7 +364,8 @@ def a_plugin_that_drops_an_id_in_flight_is_caught(node: Node, **settings: Any) -
     plugin.block()
     pending = kubelet.submit(pod())
     assert plugin.allocating.acquire(timeout=10)
-    node.push(kubelet, plugin, [])
+    with pytest.raises(KubeletPanic, match="L17"):
+        node.push(kubelet, plugin, [])
     plugin.release()
     with pytest.raises(KubeletPanic, match="L17"):
         pending.result(10)

@@ -184,7 +184,7 @@ def test_l16_aborts_the_test(node: Node) -> None:
 
 def test_l17_panic(node: Node) -> None:
     """L17: the list that lacks an id in flight is a fault; the Allocate that returns afterwards is a panic."""
-    kubelet = node.kubelet()
+    kubelet = node.kubelet(abort_on_drop=False)
     plugin = node.registered(kubelet, ["a"])
     plugin.block()
     raised: list[BaseException] = []

@@ -6,12 +6,13 @@ import base64
 import json
 import socket
 import stat
+import threading
 from typing import Any
 
 import grpc
 import pytest
 
-from deviceplugin.simulator import Container, Pod, SimulatorError
+from deviceplugin.simulator import Container, KubeletStopped, Pod, SimulatorError
 from deviceplugin.stubs import deviceplugin_v1beta1_pb2 as pb
 from tests.simulator.naive_plugin import RESOURCE, device
 from tests.simulator.node import Node, holds, in_thread, pod, refusal
@@ -289,3 +290,21 @@ def test_the_checkpoint_lacks_an_allocate_in_flight(node: Node) -> None:
     two.release()
     assert pending.result(10).phase == "Running"
     assert kubelet.checkpoint_writes == writes + 1
+
+
+def test_close_ends_every_thread(node: Node) -> None:
+    """Whatever is going on: a hung Allocate, a hung options call, a failed start, a delayed answer."""
+    kubelet = node.kubelet(automatic=True)
+    plugin = node.registered(kubelet, ["a"])
+    plugin.block()
+    pending = kubelet.submit(pod())
+    assert plugin.allocating.acquire(timeout=10)
+    stuck = node.plugin([], "e.com/stuck")
+    stuck.block_options()
+    thread = in_thread(lambda: refusal(stuck.register))
+    kubelet.wait_for(lambda: kubelet.resources["e.com/stuck"].calls("GetDevicePluginOptions"))
+    kubelet.close()
+    thread.join(10)
+    with pytest.raises(KubeletStopped):
+        pending.result(10)
+    assert [t.name for t in threading.enumerate() if t.name.startswith("kubelet-")] == []
