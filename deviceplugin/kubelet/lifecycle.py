@@ -50,7 +50,7 @@ class StreamLost:
 
 @dataclass(frozen=True, slots=True)
 class RegistrationFailed:
-    """The kubelet refused or did not answer; it is tried again by itself."""
+    """The kubelet refused or did not answer, rather than being away; it is tried again by itself."""
 
     name: str
     reason: str
@@ -130,6 +130,7 @@ class Lifecycle:
         self._stream = 0  # serial of the stream that the kubelet opens for the last attempt
         self._hang_up_by: float | None = None
         self._awaited_since = now
+        self._awaits_kubelet = False
         self._try_at = now
         self._failures = 0
         self._losses = 0
@@ -138,6 +139,16 @@ class Lifecycle:
         self._settled_at = NEVER
         self._last_error = ""
         self._awaiting = "its first step"
+
+    @property
+    def seeking_since(self) -> float | None:
+        """Since when a new kubelet would change what is done next; None when the last one is well."""
+        return self._awaited_since if self._phase is _Phase.SEEKING else None
+
+    @property
+    def awaits_kubelet(self) -> bool:
+        """Whether nothing but a kubelet that listens is missing."""
+        return self._awaits_kubelet
 
     def state(self) -> ResourceState:
         """A picture of now, from any thread."""
@@ -170,6 +181,7 @@ class Lifecycle:
         if self._phase is _Phase.REGISTERED:
             self._check_stream(now, kubelet)
         due = NEVER
+        self._awaits_kubelet = False
         if self._phase is _Phase.UNBOUND:
             due = self._bind(now)
         if self._phase is _Phase.SEEKING:
@@ -206,7 +218,7 @@ class Lifecycle:
             return self._try_at
         except KubeletError as error:
             self._last_error = str(error)
-            self._await(f"a place for its socket: {error}")
+            self._await(f"a place for its socket: {error}", logging.INFO)
             self._try_at = now + look_after_s(now - self._awaited_since)
             return self._try_at
         log.info("%s: serving on %s", self._name, self._endpoint.path)
@@ -230,8 +242,10 @@ class Lifecycle:
             self._await(f"the next try to register, after: {self._last_error or 'the stream was lost'}")
             return self._try_at
         if not kubelet.alive:
-            self._await(kubelet.awaited)
-            return now + look_after_s(now - self._awaited_since)
+            self._failures = self._losses = 0  # theirs end with the kubelet that they were met at
+            self._awaits_kubelet = True
+            self._await(kubelet.awaited, logging.INFO)
+            return NEVER
         self._register(now, kubelet)
         return NEVER
 
@@ -264,11 +278,14 @@ class Lifecycle:
             self._drop_attempt()
             self._accepted(now)
             return
+        went_away = attempt.went_away
         self._failures += 1
         self._last_error = str(failure)
-        log.warning("not registered: %s", failure)
-        self._seek_again(now, retry_after_s(self._failures))
-        self._notify(RegistrationFailed(self._name, str(failure)))
+        # A listener that takes calls and drops them is a kubelet that ends or begins: don't stay away for long.
+        self._seek_again(now, retry_after_s(min(self._failures, 4) if went_away else self._failures))
+        log.log(logging.INFO if went_away else logging.WARNING, "not registered: %s", failure)
+        if not went_away:
+            self._notify(RegistrationFailed(self._name, str(failure)))
 
     def _accepted(self, now: float) -> None:
         self._phase = _Phase.REGISTERED
@@ -319,6 +336,7 @@ class Lifecycle:
         self.service.end_streams()
         endpoint.stop(REBIND_GRACE_S)
         self._stopping.append(endpoint)
+        self._failures = self._losses = 0
         self._seek_again(now)
         self._phase = _Phase.UNBOUND
         if was_streaming:  # by the kubelet that still runs: it must hang up before it is asked again (R12)
@@ -347,8 +365,8 @@ class Lifecycle:
             )
             self._notify(SocketConflict(self._name, str(endpoint.conflict)))
 
-    def _await(self, what: str) -> None:
+    def _await(self, what: str, level: int = logging.DEBUG) -> None:
         if what != self._awaiting:
             self._awaiting = what
             if what:
-                log.info("%s: awaiting %s", self._name, what)
+                log.log(level, "%s: awaiting %s", self._name, what)

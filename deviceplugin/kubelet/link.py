@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from deviceplugin.kubelet.lifecycle import (
     SocketConflict,
     StreamLost,
 )
-from deviceplugin.kubelet.lookout import Sighting
+from deviceplugin.kubelet.lookout import Sighting, look_after_s
 from deviceplugin.kubelet.service import ResourceService
 from deviceplugin.model.offer import Offer
 
@@ -38,6 +39,15 @@ CLOSE_GRACE_S: Final = 2.0  # for Allocates that run when one resource is closed
 THREAD_NAME: Final = "kubelet-link"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """Until the next step: when it is `due`, how often to look at the kubelet's socket, and whether by connecting."""
+
+    due: float
+    look_after_s: float
+    probe: bool
 
 
 class KubeletLink:
@@ -148,21 +158,30 @@ class KubeletLink:
 
     def _run(self) -> None:
         try:
+            kubelet = Sighting(self._kubelet_socket)
+            plan = self._step(kubelet)
             while self._stop_by is None:
-                self._pause(self._step())
+                woken = self._pause(min(plan.due, self._monotonic() + plan.look_after_s))
+                last, kubelet = kubelet, Sighting(self._kubelet_socket)
+                # Most looks find nothing new while the kubelet is away; they must cost next to nothing.
+                news = kubelet.identity != last.identity or (plan.probe and kubelet.alive)
+                if woken or news or self._monotonic() >= plan.due:
+                    plan = self._step(kubelet)
             self._shut_down(self._stop_by)
         except BaseException as error:  # noqa: BLE001 -- handed on: the death of this thread ends the process
             log.critical("the kubelet link ended: %r", error)
             self._on_death(error)
 
-    def _pause(self, due: float) -> None:
+    def _pause(self, until: float) -> bool:
+        """Wait until then, or until woken: returns which."""
         with self._changed:
             if not self._woken:
-                self._changed.wait(min(max(due - self._monotonic(), 0.0), SLOW_POLL_S))
-            self._woken = False
+                self._changed.wait(max(until - self._monotonic(), 0.0))
+            woken, self._woken = self._woken, False
+            return woken
 
-    def _step(self) -> float:
-        """Let every resource take its step. Returns when the next is due."""
+    def _step(self, kubelet: Sighting) -> _Next:
+        """Let every resource take its step. Returns what to do until the next one."""
         with self._changed:
             lifecycles, closing = list(self._open.values()), list(self._closing)
         for lifecycle in closing:
@@ -170,12 +189,18 @@ class KubeletLink:
             if lifecycle.closed():
                 with self._changed:
                     self._closing.remove(lifecycle)
-        kubelet = Sighting(self._kubelet_socket)
         if kubelet.identity not in (None, self._kubelet_seen):
             self._kubelet_seen = kubelet.identity
             log.info("the kubelet has a new socket %s", self._kubelet_socket)
             self._ledger.kubelet_started()
-        return min((lifecycle.step(self._monotonic(), kubelet) for lifecycle in lifecycles), default=float("inf"))
+        now = self._monotonic()
+        dues = [lifecycle.step(now, kubelet) for lifecycle in lifecycles]
+        seeking = [since for lifecycle in lifecycles if (since := lifecycle.seeking_since) is not None]
+        return _Next(
+            due=min([now + SLOW_POLL_S, *dues]),
+            look_after_s=look_after_s(now - max(seeking)) if seeking else SLOW_POLL_S,
+            probe=any(lifecycle.awaits_kubelet for lifecycle in lifecycles),
+        )
 
     def _shut_down(self, stop_by: float) -> None:
         with self._changed:

@@ -10,8 +10,8 @@ from typing import Final
 from deviceplugin.kubelet.unix import Identity, answers, identity
 
 # How long to wait between two looks for the kubelet's socket, by how long it has been awaited. It is missed for a
-# few seconds at a restart, and every 10 ms count then (S6); one look costs some 20 microseconds.
-LOOKS_S: Final = ((60.0, 0.015), (300.0, 0.1), (float("inf"), 1.0))
+# few seconds at a restart, and milliseconds count then (S6); one look costs some 100 microseconds.
+LOOKS_S: Final = ((60.0, 0.02), (300.0, 0.1), (float("inf"), 1.0))
 
 # How long to wait before the next try, by how many have failed.
 RETRIES_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)

@@ -23,6 +23,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.default_authority", "localhost"),
 )
 
+_WENT_AWAY: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+
 
 class Registration:
     """Asks the kubelet to connect to our socket. Nothing here blocks; `close` it when done with it."""
@@ -60,6 +62,11 @@ class Registration:
         """Whether there is an outcome."""
         return self._call.done()
 
+    @property
+    def went_away(self) -> bool:
+        """Whether nobody was there to accept or refuse: as good as no kubelet. Ask when `done`."""
+        return cast(grpc.Call, self._call).code() in _WENT_AWAY
+
     def failure(self) -> KubeletError | None:
         """Why the kubelet did not accept, in its own words; None when it did. Ask when `done`."""
         call = cast(grpc.Call, self._call)
@@ -68,7 +75,7 @@ class Registration:
                 return None
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 text = f"no answer to Register within {self._deadline_s:.0f} s"
-            case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+            case code if code in _WENT_AWAY:
                 text = f"the kubelet went away during Register: {call.details()}"
             case _:
                 text = f"the kubelet refused: {call.details()}"
