@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from deviceplugin.driver.calls import Inquiry, failure_of
+from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
 from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
 from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
@@ -59,15 +59,19 @@ class NvmlDriver:
             DriverError: no driver, or it does not answer at all. Also when an earlier snapshot has not come back.
         """
         with self._reading_alone():
-            try:
-                return self._read(session_verified=False)
-            except pynvml.NVMLError:
-                # Somebody has shut NVML, or the driver went away under it: starting afresh tells which.
-                self._library.shut_down()
+            first = self._read_if_session_holds()
+            if first is not None and not _every_gpu_failed(first):
+                return first
+            # Somebody has shut NVML, or the driver went away or was reloaded under it: starting afresh tells which.
+            self._library.shut_down()
             try:
                 return self._read(session_verified=True)
             except pynvml.NVMLError as error:
                 raise driver_error(failure_of("nvmlDeviceGetCount", error)) from error
+            except DriverError as error:
+                if first is None or error.code in WHOLE_LIBRARY:
+                    raise
+                return first
 
     def close(self) -> None:
         """Shut NVML. Never raises and never waits: a snapshot that is running shuts NVML when it comes back."""
@@ -95,6 +99,12 @@ class NvmlDriver:
                 self._closing = False
             if closing:
                 self._library.shut_down()
+
+    def _read_if_session_holds(self) -> Snapshot | None:
+        try:
+            return self._read(session_verified=False)
+        except pynvml.NVMLError:
+            return None
 
     def _read(self, *, session_verified: bool) -> Snapshot:
         self._library.ensure_ready()
@@ -144,6 +154,10 @@ class NvmlDriver:
             ),
         )
         return _Seen(gpu, inquiry, handle)
+
+
+def _every_gpu_failed(snapshot: Snapshot) -> bool:
+    return bool(snapshot.gpus) and all(gpu.failure and gpu.failure.code is not None for gpu in snapshot.gpus)
 
 
 def _read_nvlinks(seen: Iterable[_Seen]) -> dict[str, NvLinks]:

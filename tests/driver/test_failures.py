@@ -164,6 +164,32 @@ def test_a_driver_that_went_away_under_an_open_session(bench: Bench) -> None:
     assert raised.value.code == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 
 
+def test_a_driver_that_was_upgraded_under_an_open_session(bench: Bench) -> None:
+    """Reports J2: the old session only fails; that the versions differ shows when it is opened anew."""
+    bench.look(NODE)
+    bench.control.append(f"fail nvmlDeviceGetHandleByIndex {UNKNOWN}", "init 18")
+    with pytest.raises(DriverError) as raised:
+        bench.driver.snapshot()
+    assert raised.value.code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+
+
+def test_a_driver_that_was_reloaded_under_an_open_session(bench: Bench) -> None:
+    """All handles are dead, and a new session has new ones."""
+    well = bench.look(NODE)
+    bench.put(NODE.replace(uuid(0), "GPU-new"))
+    assert bench.driver.snapshot() == well
+    bench.control.append("lost 0", "lost 1", "lost 2")
+    assert [gpu.failure and gpu.failure.code for gpu in bench.driver.snapshot().gpus] == [15] * 3
+    bench.control.clear()
+    assert bench.driver.snapshot().gpus[0].uuid == "GPU-new"
+
+
+def test_the_only_gpu_lost_is_a_gpu_lost_even_if_nvml_would_not_open_again(bench: Bench) -> None:
+    bench.look(gpu_line(0))
+    bench.control.append("lost 0", f"init {UNKNOWN}")
+    assert bench.driver.snapshot().gpus == (lost_gpu(0),)
+
+
 def test_a_driver_that_counts_no_more(bench: Bench) -> None:
     with pytest.raises(DriverError, match="nvmlDeviceGetCount") as raised:
         bench.look(NODE, f"fail nvmlDeviceGetCount {UNKNOWN}")
