@@ -28,7 +28,8 @@ class Clock:
     """Kubelet seconds: real monotonic time multiplied by `scale`, plus whatever `advance` added.
 
     `scale` 1 is real time, 10 makes the 10 s dial last one real second, 0 stops time but for `advance`.
-    Large scales leave the plugin little real time to answer a dial; prefer a small scale and `advance`.
+    Large scales leave the plugin little real time to answer a dial (R7: 10 s is 0.1 s at scale 100); prefer a small scale
+    and `advance`. With scale 0 the PodResources budget (P1) refills by `advance` only.
     """
 
     def __init__(self, scale: float = 10.0) -> None:
@@ -61,12 +62,12 @@ class Clock:
             with condition:
                 condition.notify_all()
 
-    def wait(self, condition: threading.Condition, predicate: Callable[[], bool], seconds: float | None) -> bool:
-        """Wait, holding `condition`, until `predicate` is true or `seconds` kubelet seconds (None: for ever) are over.
+    def wait_until(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
+        """Wait, holding `condition`, until `predicate` is true or the clock shows `due` (None: never).
 
-        Returns the last value of the predicate. The caller holds the condition.
+        Returns the last value of the predicate. The caller holds the condition. Who may be overtaken by an `advance`
+        computes `due` before the thing happens that the other side waits for.
         """
-        deadline = None if seconds is None else self.now() + seconds
         with self._lock:
             self._waiting.append(condition)
         try:
@@ -74,8 +75,8 @@ class Clock:
                 if predicate():
                     return True
                 real: float | None = None
-                if deadline is not None:
-                    left = deadline - self.now()
+                if due is not None:
+                    left = due - self.now()
                     if left <= 0:
                         return False
                     real = left / self._scale if self._scale else None

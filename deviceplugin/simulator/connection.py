@@ -72,6 +72,7 @@ class PluginConnection:
         Raises `PluginError` `failed to dial device plugin: context deadline exceeded` otherwise.
         """
         changed = self._journal.changed
+        due = self._clock.now() + DIAL_SECONDS
 
         def on_state(state: grpc.ChannelConnectivity) -> None:
             with changed:
@@ -81,9 +82,7 @@ class PluginConnection:
         self._channel.subscribe(on_state, try_to_connect=True)
         try:
             with changed:
-                self._clock.wait(
-                    changed, lambda: self._ready or self._closed or not caller_alive(), seconds=DIAL_SECONDS
-                )
+                self._clock.wait_until(changed, lambda: self._ready or self._closed or not caller_alive(), due)
                 ready = self._ready
         finally:
             with contextlib.suppress(ValueError):
@@ -164,6 +163,7 @@ class PluginConnection:
         alive: Callable[[], bool] = lambda: True,
     ) -> object:
         journal, changed = self._journal, self._journal.changed
+        due = None if seconds is None else self._clock.now() + seconds
         journal.rpc(self.resource, self.number, method, "begin", ids=ids, must_include=must, size=size)
         error: str | None = None
         try:
@@ -175,7 +175,7 @@ class PluginConnection:
 
             call.add_done_callback(wake)
             with changed:
-                done = self._clock.wait(changed, lambda: call.done() or self._closed or not alive(), seconds)
+                done = self._clock.wait_until(changed, lambda: call.done() or self._closed or not alive(), due)
             if not done or not call.done():
                 call.cancel()
                 text = "DeadlineExceeded desc = context deadline exceeded" if not done else "Canceled desc = canceled"

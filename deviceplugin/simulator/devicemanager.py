@@ -132,7 +132,7 @@ class DeviceManager:
         """Replace the whole resource by one list (L1 to L5), write the checkpoint (L13), look for breaches (F18)."""
         resource = connection.resource
         with self.journal.changed:
-            if self.stopped:
+            if self.stopped or connection.closed:
                 return
             before = self.devices.get(resource, {})
             self._replace(resource, message)

@@ -98,14 +98,14 @@ class Kubelet(Readings):
         process = self._running()
         if process.listening:
             raise SimulatorError("the device manager is running")
+        due = self.clock.now() + readmission_delay
         retired, self._retired = self._retired, None
         if retired is not None:
             process.start_devices(retired.registration_server, retired.registrar)
         else:
             process.start_devices()
         if readmit:
-            if readmission_delay:
-                process.wait(readmission_delay)
+            process.wait_until(due)
             self.readmit()
         elif not self._pods.active():
             self.readmit()
@@ -316,7 +316,7 @@ class Kubelet(Readings):
             self._faults.refuse_text, self._faults.refuse_times = text, times
 
     def delay_registrations(self, seconds: float, times: int = 1) -> None:
-        """Answer the next `times` accepted Registers `seconds` kubelet seconds late; the stream runs before (R6)."""
+        """Answer the next `times` accepted Registers only `seconds` kubelet seconds after they came (R6)."""
         with self._journal.changed:
             self._faults.late_seconds, self._faults.late_times = seconds, times
 

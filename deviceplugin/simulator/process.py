@@ -140,8 +140,9 @@ class KubeletProcess:
             self.listening = True
             self.journal.changed.notify_all()
         if self.settings.automatic:
-            self._start_thread("kubelet-status", self._push_statuses)
-            self._start_thread("kubelet-pod-worker", self._retry_starts)
+            now = self.clock.now()
+            self._start_thread("kubelet-status", self._push_statuses, now + FAST_STATUS_SECONDS)
+            self._start_thread("kubelet-pod-worker", self._retry_starts, now + self._rng.uniform(*START_RETRY_SECONDS))
 
     def readmit_next(self) -> PodState | None:
         """Admit the oldest pod that waits for it (A27); None when none is left, and then all sources are ready."""
@@ -156,10 +157,10 @@ class KubeletProcess:
                 self.journal.changed.notify_all()
         return pod
 
-    def wait(self, seconds: float) -> None:
-        """Let `seconds` kubelet seconds pass, or less when the process stops."""
+    def wait_until(self, due: float) -> None:
+        """Let the clock reach `due`, or the process stop."""
         with self.journal.changed:
-            self.clock.wait(self.journal.changed, lambda: self._stopping, seconds)
+            self.clock.wait_until(self.journal.changed, lambda: self._stopping, due)
 
     def stop(self, *, keep_listener: bool = False) -> None:
         """Exit: every connection is cut, the sockets stay behind, stale (S4). No pod is told anything.
@@ -180,23 +181,27 @@ class KubeletProcess:
             thread.join()
         self.sync_loop.shutdown(wait=True, cancel_futures=True)
 
-    def _start_thread(self, name: str, target: Callable[[], None]) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
+    def _start_thread(self, name: str, target: Callable[[float], None], due: float) -> None:
+        thread = threading.Thread(target=target, args=(due,), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _push_statuses(self) -> None:
-        self.wait(FAST_STATUS_SECONDS)
-        while not self._stopping:
-            self.status.tick(self.manager)
-            self.wait(STATUS_SECONDS * (1 + STATUS_JITTER * self._rng.random()))
+    def _push_statuses(self, due: float) -> None:
+        while True:
+            self.wait_until(due)
+            with self.journal.changed:
+                if self._stopping:
+                    return
+                self.status.tick(self.manager)
+                due = self.clock.now() + STATUS_SECONDS * (1 + STATUS_JITTER * self._rng.random())
 
-    def _retry_starts(self) -> None:
-        while not self._stopping:
-            self.wait(self._rng.uniform(*START_RETRY_SECONDS))
+    def _retry_starts(self, due: float) -> None:
+        while True:
+            self.wait_until(due)
             if self._stopping:
                 return
             try:
                 self.worker.retry_starts()
             except (KubeletStopped, KubeletPanic):
                 return
+            due = self.clock.now() + self._rng.uniform(*START_RETRY_SECONDS)

@@ -168,7 +168,7 @@ class Registrar(RegistrationServicer):
             self.journal.changed.notify_all()
         if error is not None:
             self._refuse(context, error)
-        self._answer_late(context)
+        self._answer_late(context, started)
         return pb.Empty()
 
     def accept(self, table: ConnectionTable, request: pb.RegisterRequest, caller_alive: Callable[[], bool]) -> None:
@@ -197,15 +197,15 @@ class Registrar(RegistrationServicer):
 
         context.add_callback(wake)
 
-    def _answer_late(self, context: grpc.ServicerContext) -> None:
+    def _answer_late(self, context: grpc.ServicerContext, started: float) -> None:
         with self.journal.changed:
             if self.faults.late_times <= 0:
                 return
             self.faults.late_times -= 1
-            self.clock.wait(
+            self.clock.wait_until(
                 self.journal.changed,
                 lambda: self.table is None or not context.is_active(),
-                seconds=self.faults.late_seconds,
+                started + self.faults.late_seconds,
             )
 
     @staticmethod

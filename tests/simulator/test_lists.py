@@ -255,8 +255,8 @@ def test_the_clock_scales_and_stands_still() -> None:
     still.advance(5)
     assert still.now() == 5
     with condition:
-        assert not fast.wait(condition, lambda: False, seconds=10)
+        assert not fast.wait_until(condition, lambda: False, 10)
         assert fast.now() >= 10
-        assert still.wait(condition, lambda: True, seconds=10)
+        assert still.wait_until(condition, lambda: True, None)
     with pytest.raises(ValueError, match="backwards"):
         still.advance(-1)

@@ -119,6 +119,18 @@ def test_running_pods_pass_and_keep_their_devices(node: Node) -> None:
     assert plugin.seen.count("Allocate") + again.seen.count("Allocate") == 2
 
 
+def test_predicates_do_not_reject_holders(node: Node) -> None:
+    """A30: though the pushed status says 0."""
+    kubelet = node.kubelet()
+    node.registered(kubelet, ["a", "b"])
+    admitted = kubelet.admit(pod(count=2))
+    kubelet.restart()
+    kubelet.tick()
+    assert kubelet.node_status()[RESOURCE] == (0, 0)
+    kubelet.restart()
+    assert kubelet.pod(admitted.uid).phase == "Running"
+
+
 def test_finished_init_containers_go_through_the_gate(node: Node) -> None:
     """A29, S6: a healthy pod with a finished init container fails when the plugin is not back in time."""
     kubelet = node.kubelet()
