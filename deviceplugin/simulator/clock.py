@@ -28,8 +28,8 @@ class Clock:
     """Kubelet seconds: real monotonic time multiplied by `scale`, plus whatever `advance` added.
 
     `scale` 1 is real time, 10 makes the 10 s dial last one real second, 0 stops time but for `advance`.
-    Large scales leave the plugin little real time to answer a dial (R7: 10 s is 0.1 s at scale 100); prefer a small scale
-    and `advance`. With scale 0 the PodResources budget (P1) refills by `advance` only.
+    Large scales leave the plugin little real time to answer a dial (R7: 10 s is 0.1 s at scale 100); prefer a small
+    scale and `advance`. With scale 0 the PodResources budget (P1) refills by `advance` only.
     """
 
     def __init__(self, scale: float = 10.0) -> None:
