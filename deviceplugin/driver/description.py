@@ -25,6 +25,7 @@ The format, `kind: NodeDescription`, `version: v1`. What is absent is not suppor
 `driver.failure` makes the driver as a whole fail with it; the GPUs are then what the PCI bus shows all the same.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -198,8 +199,9 @@ def _refuse_repeats(gpus: tuple[Gpu, ...], top: Fields) -> None:
     for gpu in gpus:
         named += [(f"migInstances[].slot of GPU {gpu.index}", str(one.slot)) for one in gpu.mig_instances]
         named += [("uuid", one.uuid) for one in gpu.mig_instances]
-    for key, value in sorted({one for one in named if named.count(one) > 1}):
-        top.refuse("gpus", f"{key} {value} more than once", "each once")
+    for (key, value), times in Counter(named).items():
+        if times > 1:
+            top.refuse("gpus", f"{key} {value} more than once", "each once")
 
 
 def _gpu_to_plain(gpu: Gpu) -> dict[str, Plain]:
