@@ -350,9 +350,10 @@ class _Builder:
             )
             found = f"the character U+{ord(bad):04X}" if bad else " ".join(str(error).split())
             return self._refused(line, found, "printable text: is it binary?")
-        line = mark.line + 1
-        lines = self._text.split("\n")
-        before = lines[min(line, len(lines)) - 1]
+        lines = self._text.rstrip().split("\n")
+        # At the end of the file libyaml is one line further than anyone can look.
+        line = min(mark.line + 1, len(lines))
+        before = lines[line - 1]
         if "\t" in before[: len(before) - len(before.lstrip())]:
             return self._refused(line, "a tab in the indentation", "spaces: YAML forbids tabs there")
         opened = error.context_mark

@@ -15,7 +15,7 @@ from deviceplugin.config.document import (
 )
 from deviceplugin.config.model import Origin, SelectAll, SelectCount, Selector, SelectRest
 from deviceplugin.config.scalars import Refused, describe, read_scalar
-from deviceplugin.config.selectors import ONE_DEVICE, is_of_mig_instance, read_alone, read_selector
+from deviceplugin.config.selectors import ONE_DEVICE, read_alone, read_selector
 from deviceplugin.config.suggest import nearest, right_places
 from deviceplugin.config.types import (
     Anything,
@@ -182,11 +182,7 @@ class Reader:
             raise Refused(kind.expected, f"one GPU is written [{node.text}]" if isinstance(node, Scalar) else "")
         if not node.items and path.endswith("include"):
             raise Refused(kind.expected, "an empty list includes no GPU: remove the key for all")
-        selectors = self._selectors(node, path)
-        for item, selector in zip(node.items, selectors, strict=False):
-            if len(selectors) == len(node.items) and is_of_mig_instance(selector):
-                self._refuse(item.line, path, item, Refused(kind.expected, "a GPU, not one of its MIG instances"))
-        return selectors
+        return self._selectors(node, path)
 
     def _selectors(self, node: SequenceNode, path: str) -> tuple[Selector, ...]:
         """The selectors of a list, each once."""

@@ -77,16 +77,6 @@ def read_alone(item: Scalar) -> Selector:
         raise ValueError(str(error).replace(ONE_DEVICE, f"all, rest, a count, {ONE_DEVICE}")) from None
 
 
-def is_of_mig_instance(selector: Selector) -> bool:
-    """Whether the selector can only mean a MIG instance."""
-    match selector:
-        case SelectIndex(slot=slot):
-            return slot is not None
-        case SelectUuid(uuid=uuid):
-            return uuid.startswith("MIG-")
-    return False
-
-
 def _index(gpu_index: int, slot: str | None) -> SelectIndex:
     if gpu_index > MAX_GPU_INDEX:
         raise ValueError(f"a GPU index from 0 to {MAX_GPU_INDEX}")

@@ -101,12 +101,12 @@ class SharedDevices:
 
 @dataclass(frozen=True, slots=True)
 class GpuList:
-    """Which GPUs of the node: for `devices.include` and `devices.exclude`."""
+    """Which GPUs of the node, or MIG instances of them: for `devices.include` and `devices.exclude`."""
 
     @property
     def expected(self) -> str:
         """In words, for messages."""
-        return "a list of: GPU index, GPU UUID, PCI address, model:<pattern>"
+        return "a list of: GPU index, MIG index gpu:mig, GPU or MIG UUID, PCI address, model:<pattern>"
 
 
 @dataclass(frozen=True, slots=True)
