@@ -25,15 +25,12 @@ from deviceplugin.config.model import (
 from deviceplugin.config.notoffered import not_offered
 from deviceplugin.config.options import PLUGIN_SETTINGS
 from deviceplugin.config.overrides import Given, Overrides, effective
-from deviceplugin.config.reader import Found, Reader, Values
+from deviceplugin.config.reader import MAX_FINDINGS, Found, Reader, Values
 from deviceplugin.config.scalars import MemoryShare, describe
 from deviceplugin.config.schema import ROOT
 from deviceplugin.errors import ConfigError, NotOfferedError
 from deviceplugin.model.names import name_problem
 from deviceplugin.model.plan import AllocationPolicy, Mode
-
-# A file in which everything is wrong still makes a report that fits a screen, a log and a status document.
-MAX_PROBLEMS = 100
 
 _SHARING_KINDS = (("timeSlicing", Mode.TIME_SLICING, False), ("mps", Mode.MPS, True))
 _SUFFIXES = {Mode.TIME_SLICING: ".shared", Mode.MPS: ".mps"}
@@ -138,7 +135,7 @@ def _finish(values: Values, reader: Reader, overrides: Overrides, *, source: str
 def _lines(findings: list[tuple[int, str]]) -> tuple[str, ...]:
     """In order of line, those of flags and variables first."""
     lines = [text for _, text in sorted(findings, key=lambda finding: finding[0])]
-    return tuple(lines[:MAX_PROBLEMS]) + ((f"and {len(lines) - MAX_PROBLEMS} more",) * (len(lines) > MAX_PROBLEMS))
+    return tuple(lines[:MAX_FINDINGS]) + ((f"and {len(lines) - MAX_FINDINGS} more",) * (len(lines) > MAX_FINDINGS))
 
 
 def _section(values: Values, name: str) -> Values:

@@ -16,7 +16,7 @@ from deviceplugin.config.document import (
 from deviceplugin.config.model import Origin, SelectAll, SelectCount, Selector, SelectRest
 from deviceplugin.config.scalars import Refused, describe, read_scalar
 from deviceplugin.config.selectors import ONE_DEVICE, read_alone, read_selector
-from deviceplugin.config.suggest import nearest, right_places
+from deviceplugin.config.suggest import nearest, right_places, written_keys
 from deviceplugin.config.types import (
     Anything,
     GpuList,
@@ -35,6 +35,9 @@ class Found:
     origin: Origin
 
 
+# A file in which everything is wrong still makes a report that fits a screen, a log and a status document.
+MAX_FINDINGS = 100
+
 # The keys of one section that are set, by name.
 Values = dict[str, Found]
 
@@ -47,17 +50,18 @@ class Reader:
         source: the file's name for messages.
         lenient: unknown and repeated keys are warnings instead of problems; a repeated key's last value counts.
         problems, warnings: findings as (line, text), in the order found.
+        written: the keys of the file, which tell where a stray one belongs.
     """
 
     source: str
     lenient: bool = False
     problems: list[tuple[int, str]] = field(default_factory=list)
     warnings: list[tuple[int, str]] = field(default_factory=list)
-    root: MappingNode = field(default_factory=lambda: MappingNode((), 1))
+    written: frozenset[str] = frozenset()
 
     def read(self, root: MappingNode, section: Section) -> Values:
         """The values of a whole document by the section that describes its root."""
-        self.root = root
+        self.written = written_keys(root)
         for path, repeat in repeated_keys(root):
             findings = self.warnings if self.lenient else self.problems
             text = f"found the key a second time (first in line {repeat.first_line}), expected it once"
@@ -105,18 +109,20 @@ class Reader:
             self.report(origin, f"found no {key.name}, expected {key.type.expected}")
 
     def _unknown_key(self, entry: Entry, section: Section, path: str) -> None:
-        places = right_places(entry.key, path, self.root)
-        near = nearest(entry.key, section.names)
-        meant = (near,) if near else places
-        hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
-        if not near and places and "." not in path:
-            hint += " (lost indentation?)"
-        if entry.key == "<<":
-            hint = "; merge keys are not read"
         findings = self.warnings if self.lenient else self.problems
+        # Suggestions take time, and nobody sees those beyond the bound.
+        hint = self._suggestion(entry.key, section, path) if len(findings) <= MAX_FINDINGS else ""
         ignored = ", ignored" if self.lenient else ""
         text = f"found an unknown key{ignored}, expected one of: {', '.join(section.names)}{hint}"
         findings.append((entry.line, f"{self.source}:{entry.line}: {path}: {text}"))
+
+    def _suggestion(self, name: str, section: Section, path: str) -> str:
+        if name == "<<":
+            return "; merge keys are not read"
+        near = nearest(name, section.names)
+        places = (near,) if near else right_places(name, path, self.written)
+        lost_indentation = " (lost indentation?)" if places and not near and "." not in path else ""
+        return f"; did you mean {' or '.join(places)}?{lost_indentation}" if places else ""
 
     def _refuse(self, line: int, path: str, node: Node, refused: Refused) -> None:
         hint = f" ({refused.hint})" if refused.hint else ""
@@ -143,7 +149,7 @@ class Reader:
     def _misplaced_list(self, node: Node, path: str) -> str:
         if not isinstance(node, SequenceNode):
             return ""
-        places = right_places(path.rpartition(".")[2], path, self.root, for_list=True)
+        places = right_places(path.rpartition(".")[2], path, self.written, for_list=True)
         return f"did you mean {' or '.join(places)}? lost indentation?" if places else ""
 
     def _list(self, node: Node, kind: ListOf, path: str) -> list[Found]:

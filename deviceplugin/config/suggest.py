@@ -1,6 +1,6 @@
 """What someone who wrote an unknown key may have meant: the nearest known key, or the same one in its right place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from deviceplugin.config.document import MappingNode, join_path
 from deviceplugin.config.schema import ROOT
@@ -42,12 +42,12 @@ def nearest(word: str, options: Sequence[str]) -> str | None:
     return best
 
 
-def right_places(name: str, wrong_path: str, root: MappingNode, *, for_list: bool = False) -> tuple[str, ...]:
+def right_places(name: str, wrong_path: str, written: Collection[str], *, for_list: bool = False) -> tuple[str, ...]:
     """Paths at which a key of that name is known, other than where it was found.
 
-    Takes the key's name, its path in the file and the file. Where several fit, those whose parent section the file
-    already names, anywhere, come alone: beside `mps:` a stray `resources:` belongs to `sharing.mps`. With `for_list`
-    only keys that take a list.
+    Takes the key's name, its path in the file and the keys of the file (`written_keys`). Where several fit, those whose
+    parent section the file already names, anywhere, come alone: beside `mps:` a stray `resources:` belongs to
+    `sharing.mps`. With `for_list` only keys that take a list.
     """
     name = _ALIASES.get(name, name).lower()
     found = [
@@ -55,15 +55,18 @@ def right_places(name: str, wrong_path: str, root: MappingNode, *, for_list: boo
         for path, kind in KNOWN_PATHS
         if path.rpartition(".")[2].lower() == name and path != wrong_path and (not for_list or isinstance(kind, ListOf))
     ]
-    written = set(_written_keys(root))
     named = [path for path in found if path.rpartition(".")[0].rpartition(".")[2].removesuffix("[]") in written]
     inside = [path for path in named if not path.rpartition(".")[0].endswith("[]")]
     return tuple(inside or named or found)
 
 
-def _written_keys(node: MappingNode, depth: int = 3) -> Iterator[str]:
-    """The keys of the file's upper levels."""
+def written_keys(root: MappingNode) -> frozenset[str]:
+    """The keys of a file's upper levels, where sections are."""
+    return frozenset(_keys(root, depth=3))
+
+
+def _keys(node: MappingNode, depth: int) -> Iterator[str]:
     for entry in node.entries:
         yield entry.key
         if isinstance(entry.value, MappingNode) and depth > 1:
-            yield from _written_keys(entry.value, depth - 1)
+            yield from _keys(entry.value, depth - 1)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.load import MAX_PROBLEMS, load_config, parse_config
+from deviceplugin.config.load import load_config, parse_config
+from deviceplugin.config.reader import MAX_FINDINGS
 from deviceplugin.config.schema import MAX_REPLICAS
 from deviceplugin.errors import ConfigError, NotOfferedError
 from tests.config.files import entry, problems, write
@@ -253,7 +254,7 @@ def test_every_problem_is_said_at_once_in_order_of_line(tmp_path: Path) -> None:
 
 def test_a_report_is_bounded(tmp_path: Path) -> None:
     found = problems(tmp_path, "".join(f"key{number}: 1\n" for number in range(5000)))
-    assert len(found) == MAX_PROBLEMS + 1
+    assert len(found) == MAX_FINDINGS + 1
     assert found[-1] == "and 4900 more"
 
 
