@@ -1,6 +1,7 @@
 """Log lines about changes of state: each thing once, when it changes."""
 
 import logging
+from typing import TypeVar
 
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Mode, Plan, Resource
@@ -25,27 +26,34 @@ def plan(before: Plan | None, after: Plan) -> None:
         return
     old = before or Plan()
     for resource in after.resources:
-        known = old.resource(resource.name)
-        if known is None or _figures(known) != _figures(resource):
-            log.info("%s: %s", resource.name, _describe(resource))
-        for unit in resource.units:
-            was = next((u for u in known.units if u.uuid == unit.uuid), None) if known else None
-            if unit.reason and (was is None or was.reason != unit.reason):
-                log.warning("%s: %s is Unhealthy: %s", resource.name, unit.uuid, unit.reason)
-            elif was is not None and was.reason and not unit.reason:
-                log.info("%s: %s is Healthy again", resource.name, unit.uuid)
+        _resource(old.resource(resource.name), resource)
     for resource in old.resources:
         if after.resource(resource.name) is None:
             log.info("%s: no longer planned", resource.name)
-    for left in after.left_out:
-        if left not in old.left_out:
-            log.info("left out: %s: %s", left.what, left.reason)
-    for warning in after.warnings:
-        if warning not in old.warnings:
-            log.warning("%s", warning)
-    for problem in after.layout_problems:
-        if problem not in old.layout_problems:
-            log.error("%s", problem)
+    for left in _new(old.left_out, after.left_out):
+        log.info("left out: %s: %s", left.what, left.reason)
+    for warning in _new(old.warnings, after.warnings):
+        log.warning("%s", warning)
+    for problem in _new(old.layout_problems, after.layout_problems):
+        log.error("%s", problem)
+
+
+def _resource(before: Resource | None, after: Resource) -> None:
+    if before is None or _figures(before) != _figures(after):
+        log.info("%s: %s", after.name, _describe(after))
+    was = {unit.uuid: unit.reason for unit in before.units} if before else {}
+    for unit in after.units:
+        if unit.reason and was.get(unit.uuid) != unit.reason:
+            log.warning("%s: %s is Unhealthy: %s", after.name, unit.uuid, unit.reason)
+        elif was.get(unit.uuid) and not unit.reason:
+            log.info("%s: %s is Healthy again", after.name, unit.uuid)
+
+
+T = TypeVar("T")
+
+
+def _new(before: tuple[T, ...], after: tuple[T, ...]) -> list[T]:
+    return [item for item in after if item not in before]
 
 
 def layout(after: Plan) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from deviceplugin.app.ports import Ledger, Link
 from deviceplugin.model.held import Held
+from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.transition import Transition, transition
@@ -31,26 +32,25 @@ class Outcome:
     complete: bool
 
 
-def apply_plan(in_force: Mapping[str, Offer], plan: Plan, held: Held, link: Link, ledger: Ledger) -> Outcome:
+def apply_plan(
+    in_force: Mapping[str, Offer], plan: Plan, held: Held, *, snapshot: Snapshot, link: Link, ledger: Ledger
+) -> Outcome:
     """Take the plan as far into force as held devices allow.
 
-    Order: the handlers refuse what is to go; wait for running Allocates; only then the lists, those that withdraw
-    first, so that no GPU is Healthy under two resources; new resources last (they register with the kubelet).
+    Order: the handlers refuse what is to go; wait for running Allocates; only then the lists, in the order of
+    `Transition.sequence`, in which no GPU is Healthy under two resources; new resources register with the kubelet.
 
     Args:
         in_force: what the link serves now; an offer that does not change is not touched at all.
         plan: the goal.
         held: what pods hold, by PodResources and checkpoint; what was handed out since is taken from the ledger.
+        snapshot: what the driver knows of devices that the plan no longer has.
     """
     known = held.union(ledger.held())
-    step = transition(in_force, plan, known)
-    while True:
-        changed = [offer for offer in step.offers if in_force.get(offer.name) != offer]
-        for offer in changed:
-            if offer.name in in_force:
-                link.answer_from(offer)
-        if not changed or not _withdraws(in_force, changed):
-            break
+    step = transition(in_force, plan, known, snapshot=snapshot)
+    while _withdraws(step):
+        for offer in _first_steps(step):
+            link.answer_from(offer)
         if not ledger.wait_idle(IDLE_TIMEOUT_S):
             log.warning("an Allocate is still running; lists that withdraw devices wait for it (contract L17)")
             return Outcome(in_force, step.waiting, complete=False)
@@ -59,33 +59,38 @@ def apply_plan(in_force: Mapping[str, Offer], plan: Plan, held: Held, link: Link
         if now_known == known:
             break
         known = now_known
-        step = transition(in_force, plan, known)
-    _send(in_force, step, link)
+        step = transition(in_force, plan, known, snapshot=snapshot)
+    served = set(in_force)
+    for offer in step.sequence:
+        if offer.name in served:
+            link.answer_from(offer)
+            link.send(offer.name)
+        else:
+            link.open(offer)
+            served.add(offer.name)
+    for name in sorted(step.listed):
+        log.info("%s: %s", name, _change_in_words(in_force[name], next(o for o in step.offers if o.name == name)))
     return Outcome({offer.name: offer for offer in step.offers}, step.waiting, complete=True)
 
 
-def _withdraws(in_force: Mapping[str, Offer], changed: list[Offer]) -> bool:
-    return any(_withdrawn(in_force.get(offer.name), offer) for offer in changed)
+def _withdraws(step: Transition) -> bool:
+    """Whether anything that is listed and given out now goes, or is refused from now on."""
+    for offer in step.sequence:
+        before = step.in_force.get(offer.name)
+        if before is not None and (
+            before.device_by_id.keys() - offer.device_by_id.keys() or offer.refused.keys() - before.refused.keys()
+        ):
+            return True
+    return False
 
 
-def _withdrawn(before: Offer | None, after: Offer) -> bool:
-    if before is None:
-        return False
-    listed = {device.id for device in after.devices}
-    return any(device.id not in listed for device in before.devices) or bool(after.refused.keys() - before.refused.keys())
-
-
-def _send(in_force: Mapping[str, Offer], step: Transition, link: Link) -> None:
-    changed = [offer for offer in step.offers if in_force.get(offer.name) != offer]
-    existing = [offer for offer in changed if offer.name in in_force]
-    for offer in sorted(existing, key=lambda offer: not _withdrawn(in_force[offer.name], offer)):
-        before = in_force[offer.name]
-        if before.devices != offer.devices or before.draining != offer.draining:
-            log.info("%s: %s", offer.name, _change_in_words(before, offer))
-        link.send(offer.name)
-    for offer in changed:
-        if offer.name not in in_force:
-            link.open(offer)
+def _first_steps(step: Transition) -> list[Offer]:
+    """For each resource in force the first offer of the sequence: without what it gains from another."""
+    first: dict[str, Offer] = {}
+    for offer in step.sequence:
+        if offer.name in step.in_force:
+            first.setdefault(offer.name, offer)
+    return list(first.values())
 
 
 def _change_in_words(before: Offer, after: Offer) -> str:
@@ -98,6 +103,7 @@ def close_retired(
     offers: Mapping[str, Offer],
     plan: Plan | None,
     retired_since: Mapping[str, float],
+    *,
     now: float,
     link: Link,
     ledger: Ledger,

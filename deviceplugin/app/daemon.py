@@ -14,7 +14,7 @@ from pathlib import Path
 from deviceplugin import __version__
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
-from deviceplugin.app.events import LinkChanged, Stop
+from deviceplugin.app.events import Event, LinkChanged, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.kubelet_feed import KubeletFeed
 from deviceplugin.app.reconciler import Reconciler, StartRules
@@ -25,9 +25,10 @@ from deviceplugin.config.model import Config
 from deviceplugin.config.settings import Settings
 from deviceplugin.driver import open_driver
 from deviceplugin.errors import ConfigError, DevicePluginError
-from deviceplugin.kubelet.held import HeldSources
+from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.ledger import Ledger
 from deviceplugin.kubelet.link import KubeletLink
+from deviceplugin.kubelet.paths import KubeletPaths
 from deviceplugin.observe.status_socket import StatusSocket
 
 log = logging.getLogger(__name__)
@@ -65,30 +66,34 @@ class Daemon:
         settings = self._settings
         for warning in settings.warnings:
             log.warning("%s", warning)
-        log.info("gpu-device-plugin %s starts; driver %s, kubelet %s", __version__, settings.driver, settings.kubelet_socket)
+        log.info(
+            "gpu-device-plugin %s starts; driver %s, kubelet %s", __version__, settings.driver, settings.kubelet_socket
+        )
         try:
             config, data, problem = self._first_config()
             driver = open_driver(settings.driver, container_driver_root=self._driver_root(config))
         except DevicePluginError as error:
             log.error("cannot start: %s", error)
             return EXIT_FAILED
+        inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         kubelet_socket = Path(settings.kubelet_socket)
         ledger = Ledger(self._monotonic)
         link = KubeletLink(
             kubelet_socket=kubelet_socket,
             ledger=ledger,
             monotonic=self._monotonic,
-            notify=lambda event: reconciler.post(LinkChanged(event.name)),
+            notify=lambda event: inbox.put(LinkChanged(event.name)),
             on_death=partial(self._died, "kubelet-link"),
         )
         held_feed = HeldFeed(
-            HeldSources(Path(settings.pod_resources_socket), kubelet_socket.parent),
+            HeldSources(KubeletPaths(kubelet_socket, Path(settings.kubelet_root_dir))),
             ledger.wait_idle,
-            lambda event: reconciler.post(event),
+            inbox.put,
             monotonic=self._monotonic,
             on_death=self._died,
         )
         reconciler = Reconciler(
+            inbox=inbox,
             link=link,
             ledger=ledger,
             held_feed=held_feed,
@@ -98,7 +103,7 @@ class Daemon:
             rules=StartRules(bad_file_ends_it=self._bad_file_ends_start()),
             monotonic=self._monotonic,
         )
-        driver_feed = DriverFeed(driver, reconciler.post, monotonic=self._monotonic, on_death=self._died)
+        driver_feed = DriverFeed(driver, inbox.put, monotonic=self._monotonic, on_death=self._died)
         kubelet_feed = KubeletFeed(kubelet_socket, link, on_death=self._died)
         report = Report(
             Sources(
@@ -120,7 +125,7 @@ class Daemon:
             self._config_feed = ConfigFeed(
                 settings.config_file,
                 read_config_file,
-                reconciler.post,
+                inbox.put,
                 monotonic=self._monotonic,
                 on_death=self._died,
             )
@@ -137,11 +142,9 @@ class Daemon:
         ended = self._ended.get()
 
         log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
-        self._stop(
-            [partial(reconciler.post, Stop()), driver_feed.stop, held_feed.stop, kubelet_feed.stop]
-            + ([self._config_feed.stop] if self._config_feed else [])
-            + [partial(link.stop, STOP_S), status.close]
-        )
+        steps: list[Callable[[], None]] = [partial(inbox.put, Stop()), partial(link.stop, STOP_S), status.close]
+        steps += [feed.stop for feed in (driver_feed, held_feed, kubelet_feed, self._config_feed) if feed is not None]
+        self._stop(steps)
         return ended.exit_status
 
     def _first_config(self) -> tuple[Config | None, bytes | None, ConfigError | None]:
@@ -224,4 +227,3 @@ def run_and_exit(settings: Settings) -> None:
     status = Daemon(settings).run()
     logging.shutdown()
     os._exit(status)
-

@@ -1,6 +1,5 @@
 """What the reconciler needs of its neighbours. The real ones live in packages that may not know each other."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from deviceplugin.model.held import Held
@@ -16,8 +15,8 @@ class Link(Protocol):
     def answer_from(self, offer: Offer) -> None:
         """Replace what the handlers of a resource read; sends no list."""
 
-    def send(self, name: str) -> None:
-        """Send the resource's list on its open streams if its content changed."""
+    def send(self, name: str) -> bool:
+        """Send the resource's list on its open streams; False when its content is what they have."""
 
     def resend(self, name: str) -> None:
         """Send the list though it did not change, so that the kubelet rewrites its checkpoint (contract C3)."""
@@ -51,6 +50,3 @@ class HeldRequest(Request, Protocol):
 
     def every(self, interval_s: float) -> None:
         """Look this often."""
-
-
-States = Mapping[str, object]

@@ -50,6 +50,7 @@ class Reconciler:
     """Owns the state.
 
     Args:
+        inbox: where everybody puts events; only the reconciler takes them.
         link, ledger: the kubelet's side.
         held_feed: asked for a read when one is needed, and paced.
         parse: bytes of the config file -> Config; raises ConfigError.
@@ -62,6 +63,7 @@ class Reconciler:
     def __init__(
         self,
         *,
+        inbox: queue.SimpleQueue[Event],
         link: Link,
         ledger: Ledger,
         held_feed: HeldRequest,
@@ -77,7 +79,7 @@ class Reconciler:
         self._parse = parse
         self._rules = rules
         self._monotonic = monotonic
-        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._inbox = inbox
         self._state = State(
             config=initial,
             config_loaded_at=time.time(),
@@ -97,10 +99,6 @@ class Reconciler:
         """Seconds since the loop last came round."""
         return self._monotonic() - self._beat_at
 
-    def post(self, event: Event) -> None:
-        """Give the reconciler something to think about; from any thread, never blocks."""
-        self._queue.put(event)
-
     def run(self) -> None:
         """The loop; returns after Stop. Raises StartError when the start fails for good."""
         while True:
@@ -118,12 +116,12 @@ class Reconciler:
     def _take(self) -> list[Event]:
         timeout = 0.1 if self._retry_apply else BEAT_S
         try:
-            events = [self._queue.get(timeout=timeout)]
+            events = [self._inbox.get(timeout=timeout)]
         except queue.Empty:
             return [Tick()]
         while True:
             try:
-                events.append(self._queue.get_nowait())
+                events.append(self._inbox.get_nowait())
             except queue.Empty:
                 return events
 
@@ -204,7 +202,14 @@ class Reconciler:
         if plan is None:
             return
         announce.plan(state.plan, plan)
-        outcome = apply_plan(self._state.offers, plan, state.holding.held, self._link, self._ledger)
+        outcome = apply_plan(
+            state.offers,
+            plan,
+            state.holding.held,
+            snapshot=state.snapshot,
+            link=self._link,
+            ledger=self._ledger,
+        )
         self._retry_apply = not outcome.complete
         announce.waiting(state.waiting, outcome.waiting)
         self._state = replace(self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting)
@@ -232,7 +237,7 @@ class Reconciler:
     def _house_keeping(self) -> None:
         state = self._state
         offers, retired = close_retired(
-            state.offers, state.plan, state.retired_since, self._monotonic(), self._link, self._ledger
+            state.offers, state.plan, state.retired_since, now=self._monotonic(), link=self._link, ledger=self._ledger
         )
         if offers is not state.offers or retired != state.retired_since:
             self._state = replace(state, offers=offers, retired_since=retired)

@@ -57,7 +57,12 @@ class Report:
         held = self._held(state)
         return {
             "version": DOCUMENT_VERSION,
-            "plugin": {"version": __version__, "pid": os.getpid(), "started_at": _when(self._started_at), **self._context},
+            "plugin": {
+                "version": __version__,
+                "pid": os.getpid(),
+                "started_at": _when(self._started_at),
+                **self._context,
+            },
             "live": _verdict(self._not_live()),
             "ready": _verdict(self._not_ready(state, link)),
             "config": _config(state),
@@ -101,7 +106,9 @@ class Report:
     def _not_ready(self, state: State, link: Mapping[str, ResourceState]) -> list[str]:
         reasons = self._not_live()
         if state.config is None:
-            reasons.append("no good config yet: " + ("; ".join(state.refused.problems) if state.refused else "not read"))
+            reasons.append(
+                "no good config yet: " + ("; ".join(state.refused.problems) if state.refused else "not read")
+            )
         late = self._sources.driver_waiting_s()
         if late > DRIVER_LATE_S:
             reasons.append(f"the driver has not answered for {late:.0f} s")
@@ -114,7 +121,7 @@ class Report:
         for name, offer in sorted(state.offers.items()):
             served = link.get(name)
             wanted = bool(offer.devices) or (state.plan is not None and state.plan.resource(name) is not None)
-            if wanted and (served is None or not served.registered or served.streams_open == 0):
+            if wanted and (served is None or not served.registered or not served.stream_open):
                 awaiting = served.awaiting or served.last_error if served else ""
                 reasons.append(f"{name} is not registered with the kubelet" + (f": {awaiting}" if awaiting else ""))
         return reasons
@@ -152,7 +159,8 @@ def _gpu(gpu: Gpu) -> Document:
         "numa_node": gpu.numa_node,
         "mig": None if gpu.mig_mode is None else {"current": gpu.mig_mode.current, "pending": gpu.mig_mode.pending},
         "mig_instances": [
-            {"uuid": instance.uuid, "slot": instance.slot, "profile": instance.profile} for instance in gpu.mig_instances
+            {"uuid": instance.uuid, "slot": instance.slot, "profile": instance.profile}
+            for instance in gpu.mig_instances
         ],
         "problem": str(gpu.failure) if gpu.failure else "",
     }
@@ -171,11 +179,9 @@ def _resource(
         "healthy": healthy,
         "held": sorted(held),
         "draining": sorted(offer.draining),
-        "unhealthy": {
-            device.id: device.reason for device in offer.devices if device.health is not Health.HEALTHY
-        },
+        "unhealthy": {device.id: device.reason for device in offer.devices if device.health is not Health.HEALTHY},
         "registered": served is not None and served.registered,
-        "stream_open": served is not None and served.streams_open > 0,
+        "stream_open": served is not None and served.stream_open,
     }
     if served is not None:
         document |= {

@@ -21,7 +21,7 @@ def spawn(name: str, target: Callable[[], None], on_death: OnDeath) -> threading
     def body() -> None:
         try:
             target()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever ends a thread, the process must hear of it
             on_death(name, error)
 
     thread = threading.Thread(target=body, name=name, daemon=True)

@@ -69,8 +69,10 @@ def _run(command: str, words: list[str]) -> int:
 
 def _help() -> str:
     lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
-    return "usage: gpu-device-plugin COMMAND [options]\n\ncommands:\n" + "\n".join(lines) + (
-        "\n\n`gpu-device-plugin COMMAND --help` tells a command's options."
+    return (
+        "usage: gpu-device-plugin COMMAND [options]\n\ncommands:\n"
+        + "\n".join(lines)
+        + ("\n\n`gpu-device-plugin COMMAND --help` tells a command's options.")
     )
 
 

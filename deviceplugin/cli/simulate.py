@@ -42,7 +42,9 @@ def run(words: list[str]) -> int:
         config_file = SAMPLES / "mixed-sample.yaml"
     for file in (options.node, config_file):
         if file is not None and not file.is_file():
-            raise UsageError(f"{file}: no such file; name a node description with --node and a config with --config-file")
+            raise UsageError(
+                f"{file}: no such file; name a node description with --node and a config with --config-file"
+            )
     with tempfile.TemporaryDirectory(prefix="gpu-sim-") as directory:
         return _Simulation(Path(directory), options.node, config_file, options).run()
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from deviceplugin.config.load import load_config
-from deviceplugin.config.settings import Overrides
+from deviceplugin.config.overrides import Overrides
 from deviceplugin.errors import ConfigError
 
 

@@ -62,6 +62,12 @@ class ListFeed:
             self._news.notify_all()
             return True
 
+    def repeat(self) -> None:
+        """Send what every open stream has once more."""
+        with self._news:
+            self._version += 1
+            self._news.notify_all()
+
     def open(self) -> Stream | None:
         """A new stream; None when there are too many already."""
         with self._news:

@@ -127,6 +127,10 @@ class KubeletLink:
         """Send the list of the offer in force on the open streams; False when its content is what they have."""
         return self._service(name).send()
 
+    def resend(self, name: str) -> None:
+        """Send the list once more though it did not change: the kubelet then rewrites its checkpoint (C3, L13)."""
+        self._service(name).resend()
+
     def close(self, name: str) -> None:
         """End the resource's streams, forget it, remove its socket. Nothing happens when it is not open."""
         with self._changed:

@@ -70,6 +70,10 @@ class ResourceService:
             self._listed = self._offer
             return self._feed.publish(self._payload())
 
+    def resend(self) -> None:
+        """Send the list that the streams have once more, so that the kubelet writes its checkpoint anew (C3)."""
+        self._feed.repeat()
+
     def settle(self, settling: bool) -> bool:
         """Begin (before a registration) or end the time in which draining devices are listed Healthy (A29).
 

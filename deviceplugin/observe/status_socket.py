@@ -56,7 +56,8 @@ class StatusSocket:
                 raise SocketConflictError(f"{self._path} is not a socket; remove it or choose another --status-socket")
             if _answers(self._path):
                 raise SocketConflictError(
-                    f"another process answers on {self._path}; is a second plugin running? Choose another --status-socket"
+                    f"another process answers on {self._path}: is a second plugin running? "
+                    "Choose another --status-socket"
                 )
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # Bound under a name of our own, then renamed: nobody meets a socket that does not answer or is too open.
@@ -141,7 +142,9 @@ def read_status(path: Path, timeout_s: float = 5.0) -> Document:
                 chunks.append(chunk)
                 size += len(chunk)
                 if size > MAX_DOCUMENT_BYTES:
-                    raise StatusUnavailable(f"{path} sent more than {MAX_DOCUMENT_BYTES} bytes; it is not our status socket")
+                    raise StatusUnavailable(
+                        f"{path} sent more than {MAX_DOCUMENT_BYTES} bytes; it is not our status socket"
+                    )
         document = json.loads(b"".join(chunks))
     except OSError as error:
         raise StatusUnavailable(

@@ -131,7 +131,7 @@ class Node:
             temporary.write_text(dump_document(node_text_to_description(text, faults=self._faults)))
         else:
             # Of sysfs the adapter reads NUMA nodes, per PCI address.
-            write_sysfs(self.root / "sysroot", text, numa=not self._no_numa_file)
+            write_sysfs(self.root / "sysroot", text, no_numa_file=self._no_numa_file)
             temporary.write_text(text)
         temporary.rename(self._node_file)
 
@@ -144,9 +144,7 @@ class Node:
 
     def flags(self) -> list[str]:
         """The flags that tie a command to this node."""
-        driver = (
-            f"simulated:{self._node_file}" if self.driver == "simulated" else f"nvml:{self.root / 'sysroot'}"
-        )
+        driver = f"simulated:{self._node_file}" if self.driver == "simulated" else f"nvml:{self.root / 'sysroot'}"
         flags = [f"--driver={driver}", f"--kubelet-socket={self.kubelet.registration_socket}"]
         flags += [f"--kubelet-root-dir={self.root}", f"--status-socket={self.status_socket}"]
         if self.config_path is not None:

@@ -2,7 +2,10 @@
 
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.serving.harness import MIG_NODE, Node, gpu_uuid, t4s
 
@@ -10,6 +13,17 @@ GPU = "nvidia.com/gpu"
 SHARED_NAME = "nvidia.com/gpu.shared"
 
 EIGHT = t4s(8)
+
+
+def has(count: int) -> Callable[[tuple[str, ...]], bool]:
+    """Whether a list has that many ids."""
+    return lambda ids: len(ids) == count
+
+
+def refused_anew(seen: object, document: dict[str, Any]) -> bool:
+    """Whether the newest file was refused, for other reasons than those seen."""
+    refused = document["config"]["refused"]
+    return bool(refused) and refused["problems"] != seen
 
 
 def shared(replicas: int, devices: str = "all", rename: bool = False) -> str:
@@ -42,7 +56,7 @@ def test_growing_is_one_list_on_the_open_stream(driver: str) -> None:
     with Node(config=shared(2), driver=driver).run() as node:
         node.wait_ready()
         node.write_config(shared(4))
-        node.wait_list(lambda ids: len(ids) == 8)
+        node.wait_list(has(8))
         history = node.kubelet.resources[GPU]
         assert len(history.registrations) == 1
         assert [len(sent.ids) for sent in history.lists] == [4, 8]
@@ -54,7 +68,7 @@ def test_shrinking_what_nobody_holds(driver: str) -> None:
     with Node(config=shared(4), driver=driver).run() as node:
         node.wait_ready()
         node.write_config(shared(2))
-        node.wait_list(lambda ids: len(ids) == 4)
+        node.wait_list(has(4))
         assert len(node.kubelet.resources[GPU].registrations) == 1
 
 
@@ -67,7 +81,7 @@ def test_unchanged_resources_are_not_touched(driver: str) -> None:
         before = node.sockets()
         for replicas in (3, 5, 2):
             node.write_config(mixed(replicas))
-            node.wait_list(lambda ids, replicas=replicas: len(ids) == replicas, small)
+            node.wait_list(has(replicas), small)
         assert node.sockets() == before
         for name in others:
             assert len(node.kubelet.resources[name].lists) == 1
@@ -87,16 +101,14 @@ def test_a_bad_file_changes_nothing_until_a_good_one_comes(driver: str) -> None:
         ):
             seen = (node.status()["config"]["refused"] or {}).get("problems")
             node.write_config(bad)
-            document = node.wait_status(
-                lambda d, seen=seen: d["config"]["refused"] and d["config"]["refused"]["problems"] != seen
-            )
+            document = node.wait_status(partial(refused_anew, seen))
             assert document["ready"]["ok"]
             assert document["config"]["in_force"] == shared(2)
         assert len(node.kubelet.resources[GPU].lists) == 1
         assert "config refused, the last good one stays in force" in node.log
         assert "sharing.timeSlicing.renameByDefault" in node.log
         node.write_config(shared(3))
-        node.wait_list(lambda ids: len(ids) == 6)
+        node.wait_list(has(6))
         assert node.status()["config"]["refused"] is None
 
 
@@ -119,7 +131,7 @@ def test_a_vanished_file_changes_nothing(driver: str) -> None:
         assert "no such file" in document["config"]["refused"]["problems"][0]
         assert len(node.kubelet.resources[GPU].lists) == 1
         node.write_config(shared(3))
-        node.wait_list(lambda ids: len(ids) == 6)
+        node.wait_list(has(6))
 
 
 def test_a_configmap_swap_is_applied() -> None:
@@ -133,7 +145,7 @@ def test_a_configmap_swap_is_applied() -> None:
         node.wait_ready()
         for stamp, replicas in ((2, 3), (3, 4)):
             _publish(volume, stamp, shared(replicas))
-            node.wait_list(lambda ids, replicas=replicas: len(ids) == 2 * replicas)
+            node.wait_list(has(2 * replicas))
 
 
 def _publish(volume: Path, stamp: int, text: str) -> None:
@@ -153,7 +165,7 @@ def test_sighup_reloads_and_does_not_end_it() -> None:
         node.wait_status(lambda d: d["config"]["refused"])
         node.write_config(shared(3))
         node.process.send_signal(signal.SIGHUP)
-        node.wait_list(lambda ids: len(ids) == 6)
+        node.wait_list(has(6))
 
 
 def test_a_rename_never_offers_a_gpu_twice(driver: str) -> None:
@@ -162,7 +174,7 @@ def test_a_rename_never_offers_a_gpu_twice(driver: str) -> None:
         node.wait_ready()
         node.write_config(shared(2, rename=True))
         node.wait_listed(SHARED_NAME)
-        node.wait_list(lambda ids: len(ids) == 16, SHARED_NAME)
+        node.wait_list(has(16), SHARED_NAME)
         assert node.listed(GPU) == ()
         old = node.kubelet.resources[GPU].lists[-1]
         new = node.kubelet.resources[SHARED_NAME].lists[0]
@@ -179,7 +191,7 @@ def test_a_subset_is_split_off_and_taken_back(driver: str) -> None:
         assert node.listed(GPU) == (gpu_uuid(0), gpu_uuid(1))
         assert len(node.listed(SHARED_NAME)) == 8
         node.write_config("version: v1\n")
-        node.wait_list(lambda ids: len(ids) == 4, GPU)
+        node.wait_list(has(4), GPU)
         assert node.listed(SHARED_NAME) == ()
 
 
@@ -201,7 +213,7 @@ def test_held_devices_wait_and_the_rest_goes_ahead(driver: str) -> None:
         assert node.kubelet.pod(pod.uid).phase == "Running"
         assert node.kubelet.restart_container(pod.uid, "main").status == "running"
         node.kubelet.end(pod.uid)
-        node.wait_list(lambda ids: len(ids) == 4, SHARED_NAME)
+        node.wait_list(has(4), SHARED_NAME)
         assert node.listed(GPU) == ()
         node.wait_status(lambda d: not d["waiting"])
 
@@ -223,7 +235,7 @@ def test_a_restart_with_an_edited_file_keeps_what_is_held(driver: str) -> None:
         # The kubelet still offers it, but it is on its way out.
         assert node.pod("q", {GPU: 1}).phase == "Failed"
         node.kubelet.end(pod.uid)
-        node.wait_list(lambda ids: len(ids) == 8, SHARED_NAME)
+        node.wait_list(has(8), SHARED_NAME)
         assert node.listed(GPU) == ()
 
 

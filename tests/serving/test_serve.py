@@ -3,6 +3,7 @@
 import signal
 import socket
 import threading
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -43,7 +44,9 @@ def test_discovers_first_and_registers_once(driver: str) -> None:
     with Node(driver=driver).run() as node:
         node.wait_ready()
         history = node.kubelet.resources[GPU]
-        assert [(r.endpoint, r.version, r.error) for r in history.registrations] == [("nvidia-gpu.sock", "v1beta1", None)]
+        assert [(r.endpoint, r.version, r.error) for r in history.registrations] == [
+            ("nvidia-gpu.sock", "v1beta1", None)
+        ]
         assert [len(sent.ids) for sent in history.lists] == [2]
 
 
@@ -99,6 +102,11 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
         assert f"stopping on {number.name}" in node.log
 
 
+def more_lists(node: Node, than: int, resource: str = GPU) -> bool:
+    """Whether the kubelet has had more lists of the resource than that."""
+    return len(node.kubelet.resources[resource].lists) > than
+
+
 def test_kubelet_restart_same_ids_and_the_pod_goes_on(driver: str) -> None:
     """S2, S5, A27, A28: the sockets are deleted, the plugin is back, the same ids, nothing dies."""
     with Node(config=SHARED, driver=driver).run() as node:
@@ -107,7 +115,7 @@ def test_kubelet_restart_same_ids_and_the_pod_goes_on(driver: str) -> None:
         for round_number in range(1, 4):
             lists = len(node.kubelet.resources[GPU].lists)
             node.kubelet.restart(readmission_delay=2.0)
-            node.kubelet.wait_for(lambda lists=lists: len(node.kubelet.resources[GPU].lists) > lists)
+            node.kubelet.wait_for(partial(more_lists, node, lists))
             assert node.listed() == ids
             assert node.kubelet.pod(pod.uid).phase == "Running"
             accepted = [r for r in node.kubelet.resources[GPU].registrations if r.error is None]

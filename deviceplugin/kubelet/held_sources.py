@@ -1,0 +1,31 @@
+"""The two places where the kubelet tells what pods hold (contract section 4)."""
+
+from deviceplugin.errors import KubeletError
+from deviceplugin.kubelet.checkpoint import read_checkpoint
+from deviceplugin.kubelet.paths import KubeletPaths
+from deviceplugin.kubelet.podresources import PodResources
+from deviceplugin.model.held import Held
+
+
+class HeldSources:
+    """Both sources of one kubelet; safe from one thread."""
+
+    def __init__(self, paths: KubeletPaths) -> None:
+        self._checkpoint = paths.checkpoint
+        self._pod_resources = PodResources(paths.pod_resources)
+
+    def list_pods(self, timeout_s: float) -> Held:
+        """What active pods hold, without plain init containers (P2), and too little after a kubelet start (P5).
+
+        Raises KubeletError.
+        """
+        return self._pod_resources.list(timeout_s)
+
+    def checkpoint(self) -> Held:
+        """What the kubelet had written down last, ended pods included until it writes again (C3).
+
+        Raises KubeletError, also when there is no file: that proves nothing about what is held (A31).
+        """
+        if not self._checkpoint.exists():
+            raise KubeletError(f"{self._checkpoint}: the kubelet has written no checkpoint")
+        return read_checkpoint(self._checkpoint).held
