@@ -3,7 +3,9 @@
 from collections import Counter
 from dataclasses import replace
 
-from deviceplugin.model.node import Failure, Gpu, MigInstance, Snapshot
+from deviceplugin.model.node import Failure, Gpu, MigInstance, MigMode, Snapshot
+
+NO_MIG = MigMode(current=False, pending=False)
 
 
 def remember(previous: Snapshot | None, current: Snapshot) -> Snapshot:
@@ -40,7 +42,9 @@ def all_failed(previous: Snapshot, reason: str) -> Snapshot:
         reason: what the driver said, e.g. `nvmlInit_v2: Driver Not Loaded`.
     """
     failure = Failure("driver", reason)
-    return replace(previous, gpus=tuple(replace(gpu, failure=failure) for gpu in previous.gpus))
+    return replace(
+        previous, gpus=tuple(replace(gpu, failure=failure, mig_mode=_known_mode(gpu)) for gpu in previous.gpus)
+    )
 
 
 def _may_be(gpu: Gpu, known: Gpu, shown: set[str]) -> bool:
@@ -55,7 +59,7 @@ def _with_memory(gpu: Gpu, known: Gpu) -> Gpu:
     remembered = tuple(_instance_with_memory(one, instances.get(one.uuid)) for one in gpu.mig_instances)
     if gpu.failure is None:
         return replace(gpu, mig_instances=remembered)
-    mode = known.mig_mode if gpu.mig_mode is None else gpu.mig_mode
+    mode = _known_mode(known) if gpu.mig_mode is None else gpu.mig_mode
     may_hide_instances = not remembered and mode is not None and mode.current
     return replace(
         gpu,
@@ -70,6 +74,14 @@ def _with_memory(gpu: Gpu, known: Gpu) -> Gpu:
         mig_instances=known.mig_instances if may_hide_instances else remembered,
         nvswitch_links=gpu.nvswitch_links or known.nvswitch_links,
     )
+
+
+def _known_mode(gpu: Gpu) -> MigMode | None:
+    """What is known of its MIG mode: off, once it showed without a failure that its product doesn't do MIG.
+
+    Beside a failure None would mean unknown, and planning would not count the GPU as one without MIG.
+    """
+    return NO_MIG if gpu.mig_mode is None and gpu.failure is None else gpu.mig_mode
 
 
 def _instance_with_memory(instance: MigInstance, known: MigInstance | None) -> MigInstance:

@@ -102,6 +102,10 @@ def _split(gpu: Gpu, config: Config, layout: Layout) -> None:
             layout.candidates.append(candidate)
 
 
+def _mode_unknown(candidate: Candidate) -> bool:
+    return candidate.instance is None and candidate.gpu.mig_mode is None and candidate.gpu.failure is not None
+
+
 def _partial(instance: MigInstance) -> bool:
     return instance.profile is not None and _PARTIAL_COMPUTE.match(instance.profile) is not None
 
@@ -118,23 +122,24 @@ def _lay_out_single(gpus: Sequence[Gpu], config: Config, layout: Layout) -> None
     NVIDIA judges the node, since with it every device has one name; a pattern that names some devices apart takes
     them out of the judgement.
     """
-    some_mig = any(gpu.mig_enabled for gpu in gpus)
     found = Layout()
     profiles: defaultdict[str, set[str]] = defaultdict(set)
     split: set[str] = set()
     for gpu in gpus:
-        if gpu.mig_enabled:
-            _split(gpu, config, found)
-            named = [(mig_name(one.profile, config)[0], one.profile) for one in gpu.mig_instances if one.profile]
-            for name, profile in named:
-                profiles[name].add(profile)
-            split |= {name for name, _ in named} or {DEFAULT_NAME}
-            if not gpu.mig_instances and gpu.failure is None:
-                found.problems.append(f"{gpu.describe()}: {_without_instances(gpu)}; create some or turn MIG off")
-        elif gpu.failure is not None and gpu.mig_mode is None and some_mig:
-            found.leave_out(gpu, f"whether MIG is on is not known: {gpu.failure}")
-        else:
+        if not gpu.mig_enabled:
             found.candidates.append(_whole(gpu, config))
+            continue
+        _split(gpu, config, found)
+        named = [(mig_name(one.profile, config)[0], one.profile) for one in gpu.mig_instances if one.profile]
+        for name, profile in named:
+            profiles[name].add(profile)
+        split |= {name for name, _ in named} or {DEFAULT_NAME}
+        if not gpu.mig_instances and gpu.failure is None:
+            found.problems.append(f"{gpu.describe()}: {_without_instances(gpu)}; create some or turn MIG off")
+    # A failed GPU may be one more that is split: it can't be judged, and must not take the others with it.
+    unknown = [one for one in found.candidates if one.name in split and _mode_unknown(one)]
+    found.left_out += [one.left_out(f"whether MIG is on is not known: {one.gpu.failure}") for one in unknown]
+    found.candidates = [one for one in found.candidates if one not in unknown]
     whole = {candidate.name for candidate in found.candidates if candidate.instance is None}
     refused: dict[str, str] = {}
     for name in sorted(split | whole):

@@ -70,6 +70,14 @@ def test_an_instance_that_fails_keeps_its_profile() -> None:
     assert after.mig_instances[1] == replace(whole.mig_instances[1], failure=LOST)
 
 
+def test_a_lost_gpu_that_never_did_mig_counts_as_one_without() -> None:
+    before = node(gpu(0, T4), gpu(1, A100, "7g.40gb"))
+    single = config(strategy=MigStrategy.SINGLE)
+    after = remember(before, node(hidden(0), before.gpus[1]))
+    assert (build(after, single).resources, build(before, single).resources) == ((), ())
+    assert build(all_failed(before, "gone"), single).resources == ()
+
+
 def test_a_driver_that_is_gone_fails_every_gpu_and_drops_none() -> None:
     snapshot = all_failed(plain(3), "nvmlInit_v2: Driver Not Loaded")
     (resource,) = build(snapshot, config(entry(2))).resources

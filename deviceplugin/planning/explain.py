@@ -1,0 +1,187 @@
+"""The document behind `plan`: what each resource has and isolates, what is left out and why, what would change.
+
+Keys are added without notice; DOCUMENT_VERSION rises when one changes meaning or goes away.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deviceplugin.config.model import Config
+from deviceplugin.model.node import Snapshot
+from deviceplugin.model.plan import Health, LeftOut, Mode, Plan, Resource, Unit
+from deviceplugin.planning.message import largest_replicas
+from deviceplugin.planning.nvidia import otherwise
+
+DOCUMENT_VERSION = 1
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What keeps the pods that share a GPU or MIG instance apart: `no`, `limited` or `hardware`.
+
+    Attributes:
+        memory: whether one can use up another's memory.
+        faults: whether a fault of one ends another.
+        time: whether one can take another's computing time.
+        why: the mechanism, or its absence.
+    """
+
+    memory: str
+    faults: str
+    time: str
+    why: str
+
+
+# Sources: NVIDIA's MPS documentation (memory limits and active thread percentage per client process, shared fault
+# domain) and MIG user guide; time-slicing is the driver's own switching between processes (reports D1, F1).
+ISOLATION: Mapping[Mode, Isolation] = {
+    Mode.EXCLUSIVE: Isolation("hardware", "hardware", "hardware", "one pod has the whole GPU or MIG instance"),
+    Mode.TIME_SLICING: Isolation("no", "no", "no", "the driver switches between processes; any may use all memory"),
+    Mode.MPS: Isolation("limited", "no", "limited", "MPS limits memory and threads per process, not per container"),
+}
+
+WINDOW = (
+    "after a change the scheduler sees the old numbers for up to 10.4 s: pods that ask for a device that was just "
+    "withdrawn can fail in that time"
+)
+ADVISORY = (
+    "failRequestsGreaterThanOne is false, so a container may take several shares and the MPS limits are advisory: "
+    "a pod can override them in its environment"
+)
+
+
+def explain(snapshot: Snapshot, config: Config, plan: Plan) -> Document:
+    """Everything that a plan says, as JSON-serialisable values.
+
+    Args:
+        snapshot, config: what the plan was built from.
+    """
+    return {
+        "version": DOCUMENT_VERSION,
+        "node": {
+            "driver_version": snapshot.driver_version,
+            "cuda_version": snapshot.cuda_version,
+            "gpus": len(snapshot.gpus),
+        },
+        "config": {"source": config.source, "migStrategy": config.flags.mig_strategy.value},
+        "resources": [_resource(one) for one in plan.resources],
+        "left_out": [_left_out(one) for one in plan.left_out],
+        "warnings": [*config.warnings, *plan.warnings],
+        "layout_problems": list(plan.layout_problems),
+        "nvidia_otherwise": [asdict(one) for one in otherwise(config)],
+        "notes": [WINDOW],
+    }
+
+
+def difference(planned: Mapping[str, Any], in_force: Mapping[str, Any]) -> list[str]:
+    """What would change if a plan came into force, as lines for people; none if nothing would.
+
+    Args:
+        planned, in_force: documents of `explain`; a document of another version is reported as the only difference.
+    """
+    if planned.get("version") != in_force.get("version"):
+        return [f"documents of version {planned.get('version')} and {in_force.get('version')} can't be compared"]
+    new = {one["name"]: one for one in planned["resources"]}
+    old = {one["name"]: one for one in in_force["resources"]}
+    lines = []
+    for name in sorted(new.keys() | old.keys()):
+        if name not in old:
+            lines.append(f"+ {name}: {_summary(new[name])}")
+        elif name not in new:
+            lines.append(f"- {name}: {_summary(old[name])}")
+        else:
+            lines += [f"~ {name}: {change}" for change in _changes(old[name], new[name])]
+    return [*lines, *_left_out_changes(planned["left_out"], in_force["left_out"])]
+
+
+def _resource(resource: Resource) -> Document:
+    shared = resource.mode is not Mode.EXCLUSIVE
+    healthy = [unit for unit in resource.units if unit.health is Health.HEALTHY]
+    notes = [ADVISORY] if resource.mode is Mode.MPS and not resource.refuse_more_than_one else []
+    return {
+        "name": resource.name,
+        "mode": resource.mode.value,
+        "devices": _count(resource.units),
+        "healthy": _count(healthy),
+        "isolation": asdict(ISOLATION[resource.mode]),
+        "refuse_more_than_one": resource.refuse_more_than_one,
+        "allocation_policy": resource.allocation_policy.value,
+        "origin": resource.origin,
+        "largest_replicas": largest_replicas(resource.units) if shared else None,
+        "units": [_unit(unit) for unit in resource.units],
+        "notes": notes,
+    }
+
+
+def _count(units: tuple[Unit, ...] | list[Unit]) -> int:
+    """How many devices they make, without making any."""
+    return sum(max(1, unit.replicas) for unit in units)
+
+
+def _unit(unit: Unit) -> Document:
+    return {
+        "uuid": unit.uuid,
+        "gpu_uuid": unit.gpu_uuid,
+        "gpu_index": unit.gpu_index,
+        "visible_id": unit.visible_id,
+        "profile": unit.profile,
+        "product_name": unit.product_name,
+        "memory_mib": unit.memory_mib,
+        "numa_node": unit.numa_node,
+        "replicas": unit.replicas,
+        "health": unit.health.value,
+        "reason": unit.reason,
+    }
+
+
+def _left_out(one: LeftOut) -> Document:
+    return {"what": one.what, "uuid": one.uuid, "reason": one.reason}
+
+
+def _summary(resource: Mapping[str, Any]) -> str:
+    return f"{resource['devices']} devices, {resource['mode']}"
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for key, word in (("mode", "mode"), ("devices", "devices"), ("healthy", "healthy devices")):
+        if old[key] != new[key]:
+            yield f"{word} {old[key]} -> {new[key]}"
+    for key, word in (
+        ("refuse_more_than_one", "failRequestsGreaterThanOne"),
+        ("allocation_policy", "allocationPolicy"),
+    ):
+        if old[key] != new[key]:
+            yield f"{word} {_yaml(old[key])} -> {_yaml(new[key])}"
+    before, after = ({unit["uuid"]: unit for unit in one["units"]} for one in (old, new))
+    for uuid in sorted(before.keys() | after.keys()):
+        if uuid not in before:
+            yield f"gains {_name(after[uuid])}"
+        elif uuid not in after:
+            yield f"gives up {_name(before[uuid])}"
+        elif before[uuid]["replicas"] != after[uuid]["replicas"]:
+            yield f"{_name(after[uuid])}: replicas {before[uuid]['replicas']} -> {after[uuid]['replicas']}"
+        elif before[uuid]["visible_id"] != after[uuid]["visible_id"]:
+            yield f"{_name(after[uuid])}: told as {before[uuid]['visible_id']} -> {after[uuid]['visible_id']}"
+
+
+def _name(unit: Mapping[str, Any]) -> str:
+    kind = f"{unit['profile']} of GPU" if unit["profile"] else "GPU"
+    return f"{kind} {unit['gpu_index']} ({unit['uuid']})"
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _left_out_changes(planned: list[Mapping[str, Any]], in_force: list[Mapping[str, Any]]) -> Iterator[str]:
+    new, old = ({one["what"]: one["reason"] for one in some} for some in (planned, in_force))
+    for what in sorted(new.keys() | old.keys()):
+        if what not in old:
+            yield f"+ left out: {what}: {new[what]}"
+        elif what not in new:
+            yield f"- left out: {what}: {old[what]}"
+        elif new[what] != old[what]:
+            yield f"~ left out: {what}: {old[what]} -> {new[what]}"

@@ -1,0 +1,74 @@
+"""What NVIDIA's plugin makes of a config otherwise: for people who bring their file, or take it back (drop-in.md 4)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deviceplugin.config.model import Config, MigStrategy, Origin, SelectAll, Sharing, SharingEntry
+from deviceplugin.model.plan import AllocationPolicy, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """A key that NVIDIA's plugin (v0.20.0) reads otherwise.
+
+    Attributes:
+        key: with file and line where it is known.
+        nvidia: what NVIDIA's plugin does with it.
+    """
+
+    key: str
+    nvidia: str
+
+
+def otherwise(config: Config) -> tuple[Otherwise, ...]:
+    """Every key of a config that NVIDIA's plugin ignores or reads otherwise, in the order of its sections."""
+    return tuple(Otherwise(key, nvidia) for key, nvidia in _differences(config))
+
+
+def _differences(config: Config) -> Iterator[tuple[str, str]]:
+    if config.flags.shared_devices_allocation_policy is AllocationPolicy.SPREAD:
+        yield "sharedDevicesAllocationPolicy", "refuses `spread` and ends"
+    if config.devices.include or config.devices.exclude:
+        yield "devices", "ignores the key: it offers every GPU"
+    for pattern in (*config.gpu_patterns, *config.mig_patterns):
+        yield str(pattern.origin), "ignores it with a warning: GPUs and MIG instances keep their default names"
+    if config.time_slicing is not None and config.mps is not None:
+        yield str(config.time_slicing.origin), "ignores time-slicing without a word where sharing.mps stands as well"
+    if config.mps is not None:
+        yield from _mps_differences(config, config.mps)
+    for sharing in (config.time_slicing, config.mps):
+        if sharing is not None:
+            yield from _entry_differences(sharing)
+
+
+def _mps_differences(config: Config, mps: Sharing) -> Iterator[tuple[str, str]]:
+    if config.flags.mig_strategy is MigStrategy.MIXED:
+        yield str(mps.origin), "ends at start: it refuses MPS with migStrategy mixed on any node"
+    yield str(mps.origin), "gives the MPS pipe and /dev/shm to containers with unshared GPUs too"
+
+
+def _entry_differences(sharing: Sharing) -> Iterator[tuple[str, str]]:
+    seen: dict[str, Origin] = {}
+    for entry in sharing.entries:
+        origin = str(entry.origin)
+        if entry.name in seen:
+            yield origin, f"lets it replace {seen[entry.name].path}, which names {entry.name} as well"
+        seen[entry.name] = entry.origin
+        if entry.selectors != (SelectAll(),):
+            yield f"{origin}.devices", f"ignores it with a warning: every {entry.name} is shared"
+        if entry.rename is not None:
+            name = f"{entry.name}.shared" if sharing.rename_by_default else entry.name
+            yield f"{origin}.rename", f"ignores it with a warning: the shares are {name}"
+        if entry.mode is Mode.MPS and entry.replicas == 1:
+            yield f"{origin}.replicas", "refuses the file: it wants at least 2"
+        for key in _own_keys(entry):
+            yield f"{origin}.{key}", "ignores the key"
+
+
+def _own_keys(entry: SharingEntry) -> Iterator[str]:
+    if entry.allocation_policy is not None:
+        yield "allocationPolicy"
+    if entry.memory_limit_mib is not None or entry.memory_limit_percent is not None:
+        yield "memoryLimit"
+    if entry.active_thread_percentage is not None:
+        yield "activeThreadPercentage"
