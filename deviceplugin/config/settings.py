@@ -60,7 +60,8 @@ class Settings:
         overrides: what beats the config file; for `load_config`.
         config_file: None: no file.
         lenient: unknown and repeated keys in the file are only warnings.
-        driver: `nvml`, or `simulated:FILE` with the node description that replaces it.
+        driver: `nvml`, or `simulated:FILE` with the node description that replaces it; `nvml:ROOT` reads /sys, /proc
+            and /dev of the node below ROOT.
         kubelet_root_dir: pod-resources is below it.
         kubelet_socket: the registration socket; its directory is the device-plugins directory.
         log_format: `text` or `json`.
@@ -262,7 +263,8 @@ def _value(kind: Type, text: str) -> object:
 
 
 def _check_driver(text: str) -> None:
-    if text != "nvml" and not (text.startswith(SIMULATED) and text != SIMULATED):
+    kind, colon, rest = text.partition(":")
+    if text != "nvml" and not (colon and rest and kind in {"nvml", "simulated"}):
         raise ValueError
 
 

@@ -115,6 +115,12 @@ def test_our_own_flags() -> None:
     assert replace(settings, overrides=Overrides()) == by_variable
 
 
+def test_the_driver_may_look_at_a_node_below_another_root() -> None:
+    settings = parse("--driver=nvml:/host")
+    assert (settings.driver, settings.simulated_node) == ("nvml:/host", None)
+    assert "--driver" in str(refused("--driver=nvml:"))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
