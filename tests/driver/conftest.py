@@ -1,6 +1,6 @@
 """The real binding on the stand-in library, in this process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,8 +8,6 @@ import pytest
 from deviceplugin.driver.nvml import NvmlDriver
 from tests.driver.bench import Bench
 from tests.nvml_standin import Control, bound_pynvml, build
-
-MakeBench = Callable[..., Bench]
 
 
 @pytest.fixture(scope="session")
