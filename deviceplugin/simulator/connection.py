@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 from urllib.parse import quote
@@ -149,7 +150,16 @@ class PluginConnection:
     def close(self) -> None:
         """Hang up and close the channel; takes up to 0.2 s when it was dialled just now. May be called twice."""
         self.hang_up()
+        self._await_unwatched()
         self._channel.close()
+
+    def _await_unwatched(self) -> None:
+        """Let the thread that watched the channel for `dial` end first: grpcio's dies with a traceback when the channel
+        is closed before it has begun to look, and offers no way to join it but its own flag."""
+        watch = getattr(self._channel, "_connectivity_state", None)
+        deadline = time.monotonic() + 1.0
+        while getattr(watch, "polling", False) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def _call(
         self,

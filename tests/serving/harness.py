@@ -178,7 +178,11 @@ class Node:
         if not self.kubelet.running:
             self.kubelet.start()
         self.start()
-        self.wait_listed(*(resources or ("nvidia.com/gpu",)))
+        try:
+            self.wait_listed(*(resources or ("nvidia.com/gpu",)))
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def command(self, *words: str, timeout: float = 20) -> subprocess.CompletedProcess[str]:
