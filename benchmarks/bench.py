@@ -20,6 +20,7 @@ COMMAND = Path(sys.executable).with_name("gpu-device-plugin")
 PATIENCE_S = 30.0
 # How often a wait looks whether the daemon still runs.
 LOOK_S = 0.5
+SETTLING_S = 2.0
 
 
 class Bench:
@@ -97,6 +98,18 @@ class Bench:
     def usage(self) -> Usage:
         """What the daemon uses now."""
         return usage(self.pid)
+
+    def settled_usage(self) -> Usage:
+        """What the daemon uses once no passing call of its own (a look at PodResources, say) is under way.
+
+        That is the look with the fewest descriptors of those within SETTLING_S.
+        """
+        looks = []
+        deadline = time.monotonic() + SETTLING_S
+        while time.monotonic() < deadline:
+            looks.append(self.usage())
+            time.sleep(SETTLING_S / 20)
+        return min(looks, key=lambda look: (look.descriptors, look.threads))
 
     def status(self) -> dict[str, Any]:
         """The daemon's status document."""

@@ -2,6 +2,8 @@
 
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Collection
 
@@ -19,7 +21,7 @@ def measure(*, quick: bool) -> list[Figure]:
     for source, driver in ((simulated, "simulated"), (nvml, "NVML binding on a stand-in")):
         figures += _start(f"8 GPUs, {driver}", Node(), WHOLE, [GPU], source=source, times=starts)
         figures += _start(f"56 MIG instances, {driver}", Node(slices=7), MIXED, [SLICE], source=source, times=starts)
-    return [*figures, *_restarts(5 if quick else 30), *_edits(10 if quick else 60)]
+    return [*figures, _bare_start(starts), *_restarts(5 if quick else 30), *_edits(10 if quick else 60)]
 
 
 def _start(
@@ -38,6 +40,18 @@ def _start(
         Figure(f"start to registered: {name}", statistics.median(registered), "s", at_most=0.45, note=note),
         Figure(f"start to first list: {name}", statistics.median(listed), "s", note=note),
     ]
+
+
+def _bare_start(times: int) -> Figure:
+    """What no plugin in Python can be faster than: an interpreter that imports grpc and goes."""
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "import grpc, os; os._exit(0)"], check=True)
+        taken.append(time.perf_counter() - started)
+    return Figure(
+        "start to end: an interpreter that imports grpc", statistics.median(taken), "s", note=f"{times} starts"
+    )
 
 
 def _restarts(times: int) -> list[Figure]:

@@ -42,11 +42,11 @@ def _growth(allocates: int, reloads: int) -> list[Figure]:
         bench.start(FIVE_NAMES)
         assert sum(len(bench.lists(name)[-1].devices) for name in FIVE_NAMES) == FIVE_NAMES_DEVICES
         allocate(bench, WARM_UP)
-        at_start = bench.usage()
+        at_start = bench.settled_usage()
         allocate(bench, allocates)
-        after_allocates = bench.usage()
+        after_allocates = bench.settled_usage()
         reload(bench, reloads)
-        after_reloads = bench.usage()
+        after_reloads = bench.settled_usage()
     done = f"after {allocates} Allocates and {reloads} reloads"
     return [
         Figure(f"RSS after {allocates} Allocates", after_allocates.rss_mib, "MiB", at_most=50),
