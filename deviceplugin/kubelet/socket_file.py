@@ -168,8 +168,7 @@ def _remove_exactly(path: Path, expected: Identity) -> bool:
         os.rename(path, aside)
     except FileNotFoundError:
         return True
-    found = identity(aside)
-    removed = found is not None and found.file == expected.file
+    removed = identity(aside) == expected
     if not removed:
         with contextlib.suppress(FileExistsError):
             os.link(aside, path, follow_symlinks=False)
