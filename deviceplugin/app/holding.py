@@ -28,17 +28,19 @@ class Holding:
     missing_since: Mapping[Key, float] = field(default_factory=dict)
     only_checkpointed: Held = field(default_factory=Held)
 
-    def after(self, read: HeldRead, *, kubelet_settled: bool) -> "Holding":
+    def after(self, read: HeldRead, *, kubelet_settled: bool, ours_by_name: frozenset[str] = frozenset()) -> "Holding":
         """Fold one read in.
 
         Args:
             read: what the feed posted.
             kubelet_settled: false for a while after a kubelet start, when PodResources may list too little (P5): then
                 only a checkpoint that lacks an id counts against it.
+            ours_by_name: resources in force or planned; others are ours by the form of their ids.
         """
         if read.listed is None and read.checkpointed is None:
             return Holding(Held(self.held.ids, read.problem), self.missing_since, self.only_checkpointed)
-        listed, checkpointed = ours(read.listed or Held()), ours(read.checkpointed or Held())
+        listed = ours(read.listed or Held(), ours_by_name)
+        checkpointed = ours(read.checkpointed or Held(), ours_by_name)
         seen = _keys(listed) | _keys(checkpointed)
         may_free = kubelet_settled or read.checkpointed is not None
         kept, missing = set(seen), {}

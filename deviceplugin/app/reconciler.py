@@ -88,7 +88,8 @@ class Reconciler:
         self._beat_at = monotonic()
         self._kubelet_seen_at = monotonic()
         self._resent_at = -RESEND_S
-        self._retry_apply = False
+        # Something that is not part of the state may let more of the plan come into force.
+        self._again = False
 
     @property
     def state(self) -> State:
@@ -109,12 +110,12 @@ class Reconciler:
             before = self._state
             for event in events:
                 self._learn(event)
-            if self._state is not before or self._retry_apply:
+            if self._state is not before or self._again:
                 self._reconcile(before)
             self._house_keeping()
 
     def _take(self) -> list[Event]:
-        timeout = 0.1 if self._retry_apply else BEAT_S
+        timeout = 0.1 if self._again else BEAT_S
         try:
             events = [self._inbox.get(timeout=timeout)]
         except queue.Empty:
@@ -184,13 +185,19 @@ class Reconciler:
     def _learn_held(self, event: HeldRead) -> None:
         holding = self._state.holding or Holding()
         settled = self._monotonic() - self._kubelet_seen_at > KUBELET_SETTLING_S
-        after = holding.after(event, kubelet_settled=settled)
+        after = holding.after(event, ours_by_name=self._our_names(), kubelet_settled=settled)
         if event.listed is not None:
+            handed_out = self._ledger.held()
             self._ledger.observe(event.listed, event.began_at)
+            self._again |= self._ledger.held() != handed_out
         if after.held.unknown_because and after.held.unknown_because != holding.held.unknown_because:
             log.warning("what pods hold cannot be read: %s", after.held.unknown_because)
         if after != self._state.holding:
             self._state = replace(self._state, holding=after)
+
+    def _our_names(self) -> frozenset[str]:
+        planned = self._state.plan.resources if self._state.plan else ()
+        return frozenset(self._state.offers) | {resource.name for resource in planned}
 
     # Planning and applying.
 
@@ -210,7 +217,7 @@ class Reconciler:
             link=self._link,
             ledger=self._ledger,
         )
-        self._retry_apply = not outcome.complete
+        self._again = not outcome.complete
         announce.waiting(state.waiting, outcome.waiting)
         self._state = replace(self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting)
         if before.plan is None:
