@@ -157,7 +157,7 @@ class PluginConnection:
         """Let the thread that watched the channel for `dial` end first: grpcio's dies with a traceback when the channel
         is closed before it has begun to look, and offers no way to join it but its own flag."""
         watch = getattr(self._channel, "_connectivity_state", None)
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + 5.0
         while getattr(watch, "polling", False) and time.monotonic() < deadline:
             time.sleep(0.01)
 
