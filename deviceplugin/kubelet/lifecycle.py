@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,15 @@ from deviceplugin.kubelet.ledger import Ledger
 from deviceplugin.kubelet.lookout import Sighting, look_after_s, retry_after_s
 from deviceplugin.kubelet.registration import Registration
 from deviceplugin.kubelet.service import ResourceService
-from deviceplugin.kubelet.socket_file import DirectoryBusyError
+from deviceplugin.kubelet.socket_file import DirectoryBusyError, rivals
+from deviceplugin.kubelet.states import (
+    LinkEvent,
+    Registered,
+    RegistrationFailed,
+    ResourceState,
+    SocketConflict,
+    StreamLost,
+)
 from deviceplugin.kubelet.unix import Identity
 
 NEVER: Final = float("inf")
@@ -32,67 +39,6 @@ LOCK_RETRY_S: Final = 0.005
 REBIND_GRACE_S: Final = 2.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """The kubelet accepted the resource."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLost:
-    """The kubelet's ListAndWatch stream ended; it is registered again by itself."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationFailed:
-    """The kubelet refused or did not answer, rather than being away; it is tried again by itself."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SocketConflict:
-    """A live socket that is not ours lies at our name `path`; we serve beside it."""
-
-    name: str
-    path: str
-
-
-LinkEvent = Registered | StreamLost | RegistrationFailed | SocketConflict
-
-
-@dataclass(frozen=True, slots=True)
-class ResourceState:
-    """One resource at the kubelet now. Times are by the link's clock, in seconds.
-
-    Attributes:
-        endpoint: path of our socket; empty while there is none.
-        registered: the kubelet accepted it, and nothing since says otherwise.
-        stream_open: the kubelet's own ListAndWatch stream is open.
-        streams_open: all streams, onlookers' included.
-        registrations: how often it was accepted.
-        last_error: of the newest failure, empty once registered.
-        awaiting: what must happen next, empty when all is well.
-        conflict: the name that a foreign live socket keeps from us, empty without one.
-    """
-
-    endpoint: str = ""
-    registered: bool = False
-    stream_open: bool = False
-    streams_open: int = 0
-    registered_at: float | None = None
-    registrations: int = 0
-    lists_sent: int = 0
-    last_list_at: float | None = None
-    last_error: str = ""
-    awaiting: str = ""
-    conflict: str = ""
 
 
 class _Phase(Enum):
@@ -139,6 +85,8 @@ class Lifecycle:
         self._settled_at = NEVER
         self._last_error = ""
         self._awaiting = "its first step"
+        self._rivals: frozenset[Path] = frozenset()
+        self._rivals_seen_at = now
 
     @property
     def seeking_since(self) -> float | None:
@@ -165,17 +113,20 @@ class Lifecycle:
             last_list_at=streams.last_list_at,
             last_error=self._last_error,
             awaiting=self._awaiting,
-            conflict=str(endpoint.conflict or "") if endpoint else "",
+            conflict=str(min(self._rivals, default="")),
         )
 
     def step(self, now: float, kubelet: Sighting) -> float:
         """Do what is due. Returns when to be called again at the latest, `NEVER` if only something new matters."""
+        if self.service.closed:
+            return NEVER
         self._stopping = [endpoint for endpoint in self._stopping if not endpoint.stopped()]
         if now >= self._settled_at and self._phase is _Phase.REGISTERED:
             self._settled_at = NEVER
             self.service.settle(False)
         if self._endpoint is not None and not self._endpoint.in_place:
             self._leave_lost_socket(now)
+        self._watch_rivals(now)
         if self._phase is _Phase.REGISTERING:
             self._take_answer(now, kubelet)
         if self._phase is _Phase.REGISTERED:
@@ -222,9 +173,9 @@ class Lifecycle:
             self._try_at = now + look_after_s(now - self._awaited_since)
             return self._try_at
         log.info("%s: serving on %s", self._name, self._endpoint.path)
-        self._report_conflict(self._endpoint)
         self._phase = _Phase.SEEKING
         self._try_at = now
+        self._watch_rivals(now)
         return now
 
     def _seek(self, now: float, kubelet: Sighting) -> float:
@@ -332,16 +283,12 @@ class Lifecycle:
         endpoint, self._endpoint = self._endpoint, None
         assert endpoint is not None
         log.warning("%s: our socket %s is gone; binding again", self._name, endpoint.path)
-        was_streaming = self._stream in self.service.streams.open_serials
-        self.service.end_streams()
+        self._hang_up(now)
         endpoint.stop(REBIND_GRACE_S)
         self._stopping.append(endpoint)
         self._failures = self._losses = 0
         self._seek_again(now)
         self._phase = _Phase.UNBOUND
-        if was_streaming:  # by the kubelet that still runs: it must hang up before it is asked again (R12)
-            self._hang_up_by = now + HANG_UP_PATIENCE_S
-            self._notify(StreamLost(self._name))
 
     def _seek_again(self, now: float, pause_s: float = 0.0) -> None:
         self._drop_attempt()
@@ -354,16 +301,38 @@ class Lifecycle:
             self._attempt.close()
             self._attempt = None
 
-    def _report_conflict(self, endpoint: Endpoint) -> None:
-        if endpoint.conflict is not None:
+    def _watch_rivals(self, now: float) -> None:
+        """Report other servers for this resource; when one leaves, have the kubelet dial us again.
+
+        The end of its stream makes the kubelet drop whatever client bears the resource's name (R12). If that was the
+        rival's own, ours is forgotten with its stream left open: nothing but another registration helps.
+        """
+        ours = None if self._endpoint is None else self._endpoint.path
+        seen = rivals(self._kubelet_socket.parent, self._name, ours)
+        for path in sorted(seen - self._rivals):
             log.warning(
-                "%s: %s belongs to another server that answers; serving on %s. Two device plugins on one node "
-                "disturb each other: stop one",
+                "%s: another server answers on %s; ours is %s. Two device plugins on one node disturb each other: "
+                "stop one",
                 self._name,
-                endpoint.conflict,
-                endpoint.path,
+                path,
+                ours or "not bound yet",
             )
-            self._notify(SocketConflict(self._name, str(endpoint.conflict)))
+            self._notify(SocketConflict(self._name, str(path)))
+        left = self._rivals - seen
+        if left and self._phase is _Phase.REGISTERED and (self._registered_at or now) <= self._rivals_seen_at:
+            log.warning("%s: the server on %s has left; registering again", self._name, min(left))
+            self._hang_up(now)
+            self._seek_again(now)
+        if seen:
+            self._rivals_seen_at = now
+        self._rivals = seen
+
+    def _hang_up(self, now: float) -> None:
+        """End the kubelet's stream; a kubelet that still runs must hang up before it is asked again (R12)."""
+        if self._stream in self.service.streams.open_serials:
+            self._hang_up_by = now + HANG_UP_PATIENCE_S
+            self._notify(StreamLost(self._name))
+        self.service.end_streams()
 
     def _await(self, what: str, level: int = logging.DEBUG) -> None:
         if what != self._awaiting:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from deviceplugin.kubelet.ledger import Ledger
-from deviceplugin.kubelet.lifecycle import (
-    Lifecycle,
+from deviceplugin.kubelet.lifecycle import Lifecycle
+from deviceplugin.kubelet.lookout import Sighting, look_after_s
+from deviceplugin.kubelet.service import ResourceService
+from deviceplugin.kubelet.states import (
     LinkEvent,
     Registered,
     RegistrationFailed,
@@ -20,8 +22,6 @@ from deviceplugin.kubelet.lifecycle import (
     SocketConflict,
     StreamLost,
 )
-from deviceplugin.kubelet.lookout import Sighting, look_after_s
-from deviceplugin.kubelet.service import ResourceService
 from deviceplugin.model.offer import Offer
 
 __all__ = [
@@ -169,7 +169,7 @@ class KubeletLink:
                 last, kubelet = kubelet, Sighting(self._kubelet_socket)
                 # Most looks find nothing new while the kubelet is away; they must cost next to nothing.
                 news = kubelet.identity != last.identity or (plan.probe and kubelet.alive)
-                if woken or news or self._monotonic() >= plan.due:
+                if self._stop_by is None and (woken or news or self._monotonic() >= plan.due):
                     plan = self._step(kubelet)
             self._shut_down(self._stop_by)
         except BaseException as error:  # noqa: BLE001 -- handed on: the death of this thread ends the process

@@ -48,6 +48,7 @@ class ResourceService:
         self._sending = threading.Lock()
         self._listed = offer
         self._settling = True
+        self.closed = False
         self._feed = ListFeed(self._payload(), changed=streams_changed, monotonic=monotonic)
 
     @property
@@ -89,6 +90,7 @@ class ResourceService:
 
     def close(self) -> None:
         """End every stream, later ones at once: the server is about to stop."""
+        self.closed = True
         self._feed.close()
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:

@@ -54,6 +54,15 @@ def socket_names(directory: Path, resource: str) -> Iterator[str]:
         yield f"{stem}~{number}.sock"
 
 
+def rivals(directory: Path, resource: str, ours: Path | None) -> frozenset[Path]:
+    """Sockets under names of `resource` in `directory`, `ours` apart, on which somebody listens. Never raises."""
+    try:
+        paths = {directory / name for name in socket_names(directory, resource)} - {ours}
+    except KubeletError:
+        return frozenset()
+    return frozenset(path for path in paths if identity(path) is not None and answers(path))
+
+
 @contextmanager
 def directory_lock(directory: Path) -> Iterator[None]:
     """Exclude other processes of ours from `directory`; never waits.
