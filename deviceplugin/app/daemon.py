@@ -7,13 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from deviceplugin import __version__
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
+from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
 from deviceplugin.app.events import Event, LinkChanged, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.kubelet_feed import KubeletFeed
@@ -36,16 +36,6 @@ log = logging.getLogger(__name__)
 # Stopping takes no longer than this, whatever hangs (design 8, NVML: a thread stuck in the driver can't be joined).
 STOP_S = 1.5
 
-EXIT_STOPPED, EXIT_FAILED = 0, 1
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Why the process ends: by a signal, or for a fault."""
-
-    exit_status: int
-    message: str
-
 
 class Daemon:
     """The running plugin.
@@ -58,7 +48,7 @@ class Daemon:
     def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._monotonic = monotonic
-        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._ending = Ending()
         self._config_feed: ConfigFeed | None = None
 
     def run(self) -> int:
@@ -139,7 +129,7 @@ class Daemon:
         if self._config_feed is not None:
             self._config_feed.start(data, problem)
 
-        ended = self._ended.get()
+        ended = self._ending.wait()
 
         log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
         steps: list[Callable[[], None]] = [partial(inbox.put, Stop()), partial(link.stop, STOP_S), status.close]
@@ -188,15 +178,17 @@ class Daemon:
         try:
             reconciler.run()
         except DevicePluginError as error:
-            self._ended.put(Ended(EXIT_FAILED, f"cannot start: {error}"))
+            self._ending.tell(Ended(EXIT_FAILED, f"cannot start: {error}"))
 
     def _died(self, name: str, error: BaseException) -> None:
         log.critical("thread %s died, which must never happen", name, exc_info=error)
-        self._ended.put(Ended(EXIT_FAILED, f"thread {name} died: {error!r}; the process ends so that it is restarted"))
+        self._ending.tell(
+            Ended(EXIT_FAILED, f"thread {name} died: {error!r}; the process ends so that it is restarted")
+        )
 
     def _listen_to_signals(self, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
         def stop(number: int, _: object) -> None:
-            self._ended.put(Ended(EXIT_STOPPED, f"stopping on {signal.Signals(number).name}"))
+            self._ending.tell(Ended(EXIT_STOPPED, f"stopping on {signal.Signals(number).name}"))
 
         def reload(_number: int, _: object) -> None:
             if self._config_feed is not None:

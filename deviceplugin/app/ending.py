@@ -1,0 +1,53 @@
+"""What the main thread waits for: the reason why the process ends, told by a signal's handler or by any thread."""
+
+import contextlib
+import os
+import queue
+import signal
+from dataclasses import dataclass
+
+EXIT_STOPPED, EXIT_FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why the process ends: by a signal, or for a fault."""
+
+    exit_status: int
+    message: str
+
+
+class Ending:
+    """The one wait of the main thread, during which every signal's handler runs at once.
+
+    Python runs a handler when the main thread next gets to bytecode. A signal that arrives in the moment before a lock
+    blocks does not interrupt it, so in a wait on a queue about one in a hundred SIGTERM went unheard until the next
+    signal came. Reading a pipe, into which the interpreter writes at each signal, has no such moment.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._write_fd, False)
+
+    def tell(self, reason: Ended) -> None:
+        """End the wait, now or when it begins; from any thread and from a signal's handler, never blocks."""
+        self._reasons.put(reason)
+        with contextlib.suppress(BlockingIOError):  # full: there is enough to wake it
+            os.write(self._write_fd, b"\0")
+
+    def wait(self) -> Ended:
+        """The first reason told. Must be called from the main thread; signals without a reason are handled and pass."""
+        before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        try:
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    return self._reasons.get_nowait()
+                os.read(self._read_fd, 4096)
+        finally:
+            signal.set_wakeup_fd(before)
+
+    def close(self) -> None:
+        """Give the pipe back, once nobody tells any more."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
