@@ -142,7 +142,7 @@ class ResourceService:
                 answers = []
                 for container in request.container_requests:
                     units = units_behind(offer, container.devices_ids)
-                    answers.append(_container_response(compose(offer, units)))
+                    answers.append(container_response(compose(offer, units)))
                     given.update(units)
                 self._ledger.hand_out(self.name, given)
             except AllocationError as error:
@@ -174,17 +174,14 @@ def _preferred_response(
     return pb.ContainerPreferredAllocationResponse(deviceIDs=ids)
 
 
-def _container_response(answer: Answer) -> pb.ContainerAllocateResponse:
-    return pb.ContainerAllocateResponse(
-        envs=answer.envs,
-        mounts=[
-            pb.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
-            for mount in answer.mounts
-        ],
-        devices=[
-            pb.DeviceSpec(container_path=file.container_path, host_path=file.host_path, permissions=file.permissions)
-            for file in answer.devices
-        ],
-        annotations=answer.annotations,
-        cdi_devices=[pb.CDIDevice(name=name) for name in answer.cdi_devices],
-    )
+def container_response(answer: Answer) -> pb.ContainerAllocateResponse:
+    """`answer` on the wire."""
+    response = pb.ContainerAllocateResponse(envs=answer.envs)
+    for mount in answer.mounts:
+        response.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+    for file in answer.devices:
+        response.devices.add(container_path=file.container_path, host_path=file.host_path, permissions=file.permissions)
+    for name in answer.cdi_devices:
+        response.cdi_devices.add(name=name)
+    response.annotations.update(answer.annotations)
+    return response

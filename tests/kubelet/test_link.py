@@ -521,7 +521,7 @@ def test_the_death_of_the_thread_is_reported(root: Path) -> None:
 
 
 class QuickKubelet:
-    """As much of a kubelet as fifty restarts need: Register dials back, asks, and opens the stream (R6)."""
+    """As much of a kubelet as many quick restarts need: Register dials back, asks, and opens the stream (R6)."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -538,6 +538,11 @@ class QuickKubelet:
         """Remove every socket (S2), then listen."""
         for path in self._directory.glob("*.sock"):
             path.unlink()
+        self.listen()
+
+    def listen(self) -> None:
+        """Listen on a new kubelet.sock; whatever else is in the directory stays."""
+        (self._directory / "kubelet.sock").unlink(missing_ok=True)
         self._clients: list[Client] = []
         self._streams: list[Iterator[pb.ListAndWatchResponse]] = []  # gRPC cancels a stream that nobody refers to
         handler = grpc.method_handlers_generic_handler(
@@ -561,6 +566,23 @@ class QuickKubelet:
         next(self._streams[-1])
         self.lists += 1
         return b""
+
+
+def test_a_new_kubelet_while_the_stream_of_the_old_one_is_still_open(root: Path) -> None:
+    """The old stream ends before the new kubelet is asked (R11)."""
+    plugin = Plugin(root)
+    plugin.link.open(offer(gpu(0)))
+    with QuickKubelet(root) as old, QuickKubelet(root) as new:
+        old.start()
+        eventually(lambda: plugin.well(GPU))
+        new.listen()
+        plugin.link.kick()
+        eventually(lambda: new.lists == 1 and plugin.well(GPU))
+        assert plugin.link.states()[GPU].streams_open == 1
+        assert (old.lists, plugin.count(StreamLost)) == (1, 1)
+        plugin.close()
+        old.stop()
+        new.stop()
 
 
 def test_fifty_restarts_leave_no_threads_or_descriptors(root: Path, caplog: pytest.LogCaptureFixture) -> None:

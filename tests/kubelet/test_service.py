@@ -14,11 +14,12 @@ from typing import ClassVar
 import grpc
 import pytest
 
+from deviceplugin.allocation.answer import Answer, DeviceFile, Mount
 from deviceplugin.errors import AllocationError
 from deviceplugin.kubelet.endpoint import MAX_RECEIVED_BYTES, Endpoint
 from deviceplugin.kubelet.feed import MAX_STREAMS
 from deviceplugin.kubelet.ledger import Ledger
-from deviceplugin.kubelet.service import ResourceService
+from deviceplugin.kubelet.service import ResourceService, container_response
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import Device, Unit
 from deviceplugin.stubs import deviceplugin_v1beta1_pb2 as pb
@@ -80,6 +81,26 @@ def test_each_container_gets_an_answer(serve: Serve) -> None:
     assert visible(answer) == [gpu(0).uuid, f"{gpu(2).uuid},{gpu(1).uuid}"]
     assert visible(client.allocate([])) == [""]
     assert client.allocate() == pb.AllocateResponse()
+
+
+def test_every_part_of_an_answer_reaches_the_wire() -> None:
+    answer = Answer(
+        envs={"E": "1"},
+        mounts=(Mount("/in", "/host", True), Mount("/dev/shm", "/shm", False)),
+        devices=(DeviceFile("/dev/nvidia0", "/root/dev/nvidia0", "rw"),),
+        annotations={"a": "b"},
+        cdi_devices=("vendor/class=x", "vendor/class=y"),
+    )
+    assert container_response(answer) == pb.ContainerAllocateResponse(
+        envs={"E": "1"},
+        mounts=[
+            pb.Mount(container_path="/in", host_path="/host", read_only=True),
+            pb.Mount(container_path="/dev/shm", host_path="/shm"),
+        ],
+        devices=[pb.DeviceSpec(container_path="/dev/nvidia0", host_path="/root/dev/nvidia0", permissions="rw")],
+        annotations={"a": "b"},
+        cdi_devices=[pb.CDIDevice(name="vendor/class=x"), pb.CDIDevice(name="vendor/class=y")],
+    )
 
 
 def test_one_bad_container_refuses_all_and_leaves_no_trace(serve: Serve, ledger: Ledger) -> None:
