@@ -14,7 +14,6 @@ from typing import Final
 
 from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet.endpoint import Endpoint
-from deviceplugin.kubelet.ledger import Ledger
 from deviceplugin.kubelet.lookout import Sighting, look_after_s, retry_after_s
 from deviceplugin.kubelet.registration import Registration
 from deviceplugin.kubelet.service import ResourceService
@@ -55,7 +54,6 @@ class Lifecycle:
         self,
         service: ResourceService,
         kubelet_socket: Path,
-        ledger: Ledger,
         *,
         wake: Callable[[], None],
         notify: Callable[[LinkEvent], None],
@@ -65,7 +63,6 @@ class Lifecycle:
         self.service: Final = service
         self._name: Final = service.name
         self._kubelet_socket = kubelet_socket
-        self._ledger = ledger
         self._wake = wake
         self._notify = notify
         self._phase = _Phase.UNBOUND

@@ -109,7 +109,6 @@ class KubeletLink:
             self._open[offer.name] = Lifecycle(
                 service,
                 self._kubelet_socket,
-                self._ledger,
                 wake=self._wake,
                 notify=self._notify,
                 now=self._monotonic(),
