@@ -127,7 +127,10 @@ def _preferred(preference: Preference, score: Score | None, expected: Json, got:
         if response != got:
             yield f"expected {response or 'an answer'}, got {got or 'none'}"
         return
-    yield from _allowed(expected["request"], got)
+    forbidden = list(_allowed(expected["request"], got))
+    yield from forbidden
+    if forbidden:
+        return
     if preference is Preference.BY_SCORE:
         assert score is not None, "BY_SCORE needs a score"
         if score(got) < score(response):

@@ -31,7 +31,7 @@ class Outcome:
     Attributes:
         result: exit status and resources, in the form of an expected.json.
         log: the daemon's.
-        ready: the last word of its status; empty when it ended before it could be asked.
+        ready: what its status says of its readiness; empty when it ended.
     """
 
     result: Json
@@ -64,7 +64,7 @@ class CaseNode(Node):
         return super().environ() | {key: text.replace("{config}", config) for key, text in self._case.env.items()}
 
     def wait_settled(self) -> Json:
-        """Wait until the daemon ended, or is ready, or says what it waits for for ever; returns its last word."""
+        """Wait until the daemon is ready or says what it waits for for ever, and return that; empty when it ended."""
         assert self.process is not None
         deadline = time.monotonic() + SETTLE_S
         ready: Json = {}
@@ -80,7 +80,7 @@ class CaseNode(Node):
                 self.process.wait(0.02)
             except subprocess.TimeoutExpired:
                 continue
-            return ready
+            return {}
         raise AssertionError(f"{self._case.name}: neither ended nor settled in {SETTLE_S} s; its last word: {ready}")
 
     def _waits_for_ever(self, reasons: Iterable[str]) -> bool:
@@ -115,7 +115,7 @@ def run_case(case: Case, driver: str, expected: Json) -> Outcome:
         if node.process.poll() is not None:
             status = node.wait_exit()
             assert "Traceback" not in node.log, f"{case.name}: it did not refuse but crash:\n{node.log}"
-            return Outcome({"exit": status, "resources": {}}, node.log, ready)
+            return Outcome({"exit": status, "resources": {}}, node.log, {})
         endpoints = {record.resource: record.endpoint for record in node.kubelet.registrations if record.error is None}
         resources = {name: _ask(node, name, endpoints[name], expected) for name in sorted(endpoints)}
         status = node.stop()
