@@ -87,7 +87,7 @@ def test_every_part_of_an_answer_reaches_the_wire() -> None:
     answer = Answer(
         envs={"E": "1"},
         mounts=(Mount("/in", "/host", True), Mount("/dev/shm", "/shm", False)),
-        devices=(DeviceFile("/dev/nvidia0", "/root/dev/nvidia0", "rw"),),
+        devices=(DeviceFile("/dev/nvidia0", "/driver/dev/nvidia0", "rw"),),
         annotations={"a": "b"},
         cdi_devices=("vendor/class=x", "vendor/class=y"),
     )
@@ -97,7 +97,7 @@ def test_every_part_of_an_answer_reaches_the_wire() -> None:
             pb.Mount(container_path="/in", host_path="/host", read_only=True),
             pb.Mount(container_path="/dev/shm", host_path="/shm"),
         ],
-        devices=[pb.DeviceSpec(container_path="/dev/nvidia0", host_path="/root/dev/nvidia0", permissions="rw")],
+        devices=[pb.DeviceSpec(container_path="/dev/nvidia0", host_path="/driver/dev/nvidia0", permissions="rw")],
         annotations={"a": "b"},
         cdi_devices=[pb.CDIDevice(name="vendor/class=x"), pb.CDIDevice(name="vendor/class=y")],
     )
