@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Mode, Plan, Resource
+from deviceplugin.model.words import counted
 
 log = logging.getLogger("deviceplugin.plan")
 
@@ -15,9 +16,10 @@ ISOLATION = {
 }
 
 
-def device_count(plan: Plan) -> int:
-    """How many devices a plan offers."""
-    return sum(len(resource.devices) for resource in plan.resources)
+def started(plan: Plan) -> None:
+    """Say that serving has begun."""
+    devices = sum(len(resource.devices) for resource in plan.resources)
+    log.info("serving %s with %s", counted(len(plan.resources), "resource"), counted(devices, "device"))
 
 
 def plan(before: Plan | None, after: Plan) -> None:
@@ -86,6 +88,6 @@ def _figures(resource: Resource) -> tuple[Mode, int, int]:
 
 
 def _describe(resource: Resource) -> str:
-    what = "GPU or MIG instance" if len(resource.units) == 1 else "GPUs or MIG instances"
-    text = f"{len(resource.devices)} devices, {resource.mode.value}, on {len(resource.units)} {what}"
-    return text + ISOLATION[resource.mode]
+    kind = "GPU" if resource.units[0].profile is None else "MIG instance"
+    units = counted(len(resource.units), kind)
+    return f"{counted(len(resource.devices), 'device')}, {resource.mode.value}, on {units}{ISOLATION[resource.mode]}"

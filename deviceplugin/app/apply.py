@@ -9,6 +9,7 @@ from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
 from deviceplugin.model.plan import Plan
+from deviceplugin.model.words import counted
 from deviceplugin.planning.transition import Transition, transition
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def _first_steps(step: Transition) -> list[Offer]:
 
 def _change_in_words(before: Offer, after: Offer) -> str:
     old, new = len(before.devices), len(after.devices)
-    text = f"{old} -> {new} devices" if old != new else f"{new} devices, list changed"
+    text = f"{old} -> {counted(new, 'device')}" if old != new else f"{counted(new, 'device')}, list changed"
     return text + (f", {len(after.draining)} of them draining" if after.draining else "")
 
 

@@ -221,7 +221,7 @@ class Reconciler:
         announce.waiting(state.waiting, outcome.waiting)
         self._state = replace(self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting)
         if before.plan is None:
-            log.info("serving %d resources with %d devices", len(plan.resources), announce.device_count(plan))
+            announce.started(plan)
 
     def _plan(self, config: Config, snapshot: Snapshot) -> Plan | None:
         """The plan for what is known now; None when it can't be made and the last good one stays."""
@@ -252,7 +252,7 @@ class Reconciler:
 
     def _pace_held(self) -> None:
         state = self._state
-        if state.waiting or any(offer.draining for offer in state.offers.values()):
+        if state.waiting:
             self._held_feed.every(HELD_WAITING_S)
             self._refresh_checkpoint()
         elif any(self._ledger.held().ids.values()):
@@ -265,7 +265,7 @@ class Reconciler:
         if self._state.holding is None or self._monotonic() - self._resent_at < RESEND_S:
             return
         stale = self._state.holding.only_checkpointed
-        names = [name for name, offer in self._state.offers.items() if offer.draining & stale.of(name)]
+        names = [name for name, offer in self._state.offers.items() if offer.refused.keys() & stale.of(name)]
         for name in names:
             log.debug("sending the list of %s again: its last holders are in the kubelet's checkpoint only", name)
             self._link.resend(name)

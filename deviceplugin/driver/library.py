@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 
 from deviceplugin.driver.calls import failure_of
-from deviceplugin.driver.sysfs import nvidia_device_present
+from deviceplugin.driver.sysfs import nvidia_devices
 from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Failure
 
@@ -145,7 +145,7 @@ class NvmlLibrary:
                 f"The driver is loaded on the host, but its libraries are not in this container: mount the host's "
                 f"driver root at {self._driver_root}, or run the pod under NVIDIA's runtime (runtimeClassName: nvidia)"
             )
-        if nvidia_device_present(self._root):
+        if nvidia_devices(self._root):
             return (
                 "There is an NVIDIA device on the PCI bus but no driver loaded on the host: install it. If it runs in "
                 f"a container, mount its root at {self._driver_root}"

@@ -14,7 +14,7 @@ from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
 from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
 from deviceplugin.driver.minors import fail_shared_minors
-from deviceplugin.driver.sysfs import numa_node, nvidia_device_present, pci_address
+from deviceplugin.driver.sysfs import numa_node, nvidia_devices, pci_address
 from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Gpu, Snapshot
 
@@ -37,7 +37,7 @@ class NvmlDriver:
     """The driver of this node.
 
     NVML is opened at the first snapshot and stays open between snapshots. It lists GPUs as they were when it was
-    opened: after `close` the next snapshot opens it anew, and sees what has been plugged in since.
+    opened: when the PCI bus shows others since (hot-plug, drain; reports H8), the next snapshot opens it anew.
 
     Args:
         container_driver_root: where the host's driver root is mounted.
@@ -51,6 +51,7 @@ class NvmlDriver:
         self._flags = threading.Lock()
         self._reading = False
         self._closing = False
+        self._on_the_bus: frozenset[str] = frozenset()
 
     def snapshot(self) -> Snapshot:
         """Ask for everything once. A GPU that fails a call carries that failure, the others are complete.
@@ -83,7 +84,7 @@ class NvmlDriver:
 
     def nvidia_device_present(self) -> bool:
         """Whether the PCI bus has an NVIDIA GPU, driver or no driver. Makes no call of NVML."""
-        return nvidia_device_present(self._root)
+        return bool(nvidia_devices(self._root))
 
     @contextmanager
     def _reading_alone(self) -> Iterator[None]:
@@ -107,6 +108,10 @@ class NvmlDriver:
             return None
 
     def _read(self, *, session_verified: bool) -> Snapshot:
+        on_the_bus = nvidia_devices(self._root)
+        if on_the_bus != self._on_the_bus:
+            self._library.shut_down()
+            self._on_the_bus = on_the_bus
         self._library.ensure_ready()
         system = Inquiry(session_verified=session_verified)
         driver_version = system.ask(pynvml.nvmlSystemGetDriverVersion)

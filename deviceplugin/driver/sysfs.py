@@ -27,15 +27,16 @@ def numa_node(root: Path, address: str) -> int | None:
     return node if node >= 0 else None
 
 
-def nvidia_device_present(root: Path) -> bool:
-    """Whether an NVIDIA display or 3D controller is on the PCI bus, driver or no driver (design 8, Readiness)."""
+def nvidia_devices(root: Path) -> frozenset[str]:
+    """The PCI addresses of NVIDIA display and 3D controllers on the bus, driver or no driver."""
     try:
         devices = list((root / "sys/bus/pci/devices").iterdir())
     except OSError:
-        return False
-    return any(
-        _read(device / "vendor").lower() == NVIDIA_VENDOR and _read(device / "class").startswith(DISPLAY_CLASS)
+        return frozenset()
+    return frozenset(
+        device.name
         for device in devices
+        if _read(device / "vendor").lower() == NVIDIA_VENDOR and _read(device / "class").startswith(DISPLAY_CLASS)
     )
 
 

@@ -133,10 +133,12 @@ class NextOffers:
         if unit is not None and all(one.uuid != uuid for one in draft.units):
             draft.units.append(unit)
         numa_node = old.numa_node if old else self._facts[uuid].numa_node if uuid in self._facts else None
+        if self._present is not None and uuid not in self._present:
+            # Not to be listed Healthy, however young the registration is: there is nothing left to run on.
+            verdict = verdict or "the driver no longer reports it"
         if self._unknown_because and before is not None and old is not None and device_id not in before.refused:
             # Nobody knows whether it is held: it stays what it was, so that nothing shrinks.
-            gone = self._present is not None and uuid not in self._present
-            reason = verdict or ("the driver no longer reports it" if gone else "")
+            reason = verdict
         else:
             why = f"draining: {self._change(uuid, name, mode)}; it stays listed until the pod that holds it has ended"
             draft.refused[device_id] = why

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.driver.sysfs import numa_node, nvidia_device_present
+from deviceplugin.driver.sysfs import numa_node, nvidia_devices
 
 
 def device(root: Path, vendor: str, device_class: str) -> None:
@@ -26,11 +26,11 @@ def device(root: Path, vendor: str, device_class: str) -> None:
 )
 def test_which_devices_are_gpus(tmp_path: Path, vendor: str, device_class: str, present: bool) -> None:
     device(tmp_path, vendor, device_class)
-    assert nvidia_device_present(tmp_path) is present
+    assert bool(nvidia_devices(tmp_path)) is present
 
 
 def test_no_pci_bus_has_no_gpu(tmp_path: Path) -> None:
-    assert not nvidia_device_present(tmp_path)
+    assert not nvidia_devices(tmp_path)
 
 
 @pytest.mark.parametrize(("text", "node"), [("1\n", 1), ("0\n", 0), ("-1\n", None), ("", None), ("x\n", None)])

@@ -167,7 +167,10 @@ def test_mig_siblings_do_not_wait_for_each_other_but_their_gpu_does() -> None:
     step = transition(start(split, mixed), build(whole, mixed), held, snapshot=whole)
     offers = by_name(step)
     assert offers["nvidia.com/gpu"].devices == ()
-    assert offers["nvidia.com/mig-1g.5gb"].draining == {mig_uuid(0, 0)}
+    (gone,) = offers["nvidia.com/mig-1g.5gb"].devices
+    assert (gone.id, gone.reason) == (mig_uuid(0, 0), "the driver no longer reports it")
+    assert offers["nvidia.com/mig-1g.5gb"].draining == frozenset()
+    assert mig_uuid(0, 0) in offers["nvidia.com/mig-1g.5gb"].refused
     assert step.waiting[0].what.endswith("nvidia.com/mig-1g.5gb -> nvidia.com/gpu")
     assert offers["nvidia.com/mig-2g.10gb"].devices == ()
 

@@ -89,7 +89,8 @@ class Node:
         self._no_numa_file = no_numa_file
         self.control = Control(self.root / "faults")
         self._faults = faults
-        self._node_file = self.root / ("node.yaml" if driver == "simulated" else "node.txt")
+        self.node_file = self.root / ("node.yaml" if driver == "simulated" else "node.txt")
+        self._nodes = 0
         self.set_node(text)
         if driver == "nvml":
             for line in faults:
@@ -126,14 +127,22 @@ class Node:
 
     def set_node(self, text: str) -> None:
         """Replace the node's description, as a driver does whose hardware changes."""
-        temporary = self._node_file.with_suffix(".new")
         if self.driver == "simulated":
+            temporary = self.node_file.with_suffix(".new")
             temporary.write_text(dump_document(node_text_to_description(text, faults=self._faults)))
-        else:
-            # Of sysfs the adapter reads NUMA nodes, per PCI address.
-            write_sysfs(self.root / "sysroot", text, no_numa_file=self._no_numa_file)
-            temporary.write_text(text)
-        temporary.rename(self._node_file)
+            temporary.rename(self.node_file)
+            return
+        # Of sysfs the adapter reads which NVIDIA devices are on the bus, and NUMA nodes.
+        sysroot = self.root / "sysroot"
+        shutil.rmtree(sysroot / "sys", ignore_errors=True)
+        write_sysfs(sysroot, text, no_numa_file=self._no_numa_file)
+        if not self.node_file.exists():
+            self.node_file.write_text(text)
+            return
+        self._nodes += 1
+        replacement = self.node_file.with_name(f"node-{self._nodes}.txt")
+        replacement.write_text(text)
+        self.control.append(f"node {replacement}")
 
     # The daemon.
 
@@ -144,7 +153,7 @@ class Node:
 
     def flags(self) -> list[str]:
         """The flags that tie a command to this node."""
-        driver = f"simulated:{self._node_file}" if self.driver == "simulated" else f"nvml:{self.root / 'sysroot'}"
+        driver = f"simulated:{self.node_file}" if self.driver == "simulated" else f"nvml:{self.root / 'sysroot'}"
         flags = [f"--driver={driver}", f"--kubelet-socket={self.kubelet.registration_socket}"]
         flags += [f"--kubelet-root-dir={self.root}", f"--status-socket={self.status_socket}"]
         if self.config_path is not None:
@@ -156,7 +165,7 @@ class Node:
         environ = {"PATH": os.environ["PATH"], "HOME": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         if self.driver == "nvml":
             environ["LD_LIBRARY_PATH"] = str(library_dir())
-            environ["NVML_STANDIN_NODE"] = str(self._node_file)
+            environ["NVML_STANDIN_NODE"] = str(self.node_file)
             environ["NVML_STANDIN_CONTROL"] = str(self.root / "faults")
         return environ | self._env
 

@@ -1,0 +1,122 @@
+"""`plan`: what a config makes of this node, and what would change in the plugin that runs here now."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from deviceplugin.config.load import load_config
+from deviceplugin.config.settings import Settings, add_flags, go_style, settings_from
+from deviceplugin.driver import open_driver
+from deviceplugin.errors import ConfigError
+from deviceplugin.model.words import counted
+from deviceplugin.observe.status_socket import StatusUnavailable, read_status
+from deviceplugin.planning.build import build
+from deviceplugin.planning.explain import difference, explain
+
+Document = dict[str, Any]
+
+NO_DIFFERENCE, ERRORS, DIFFERENCES = 0, 1, 3
+
+
+def run(words: list[str]) -> int:
+    """The command; takes the flags and variables of `serve`, so that it plans what `serve` would.
+
+    Returns:
+        0: planned, and nothing differs from what a running plugin has in force (or none runs); 3: something does;
+        1: the config or the driver is refused.
+    """
+    parser = argparse.ArgumentParser(prog="gpu-device-plugin plan", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    parser.add_argument("config", nargs="?", help="the config file (the same as --config-file)")
+    add_flags(parser)
+    options = parser.parse_args(go_style(words))
+    settings = settings_from(options, os.environ)
+    for warning in settings.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    try:
+        document = _plan(settings, options.config or settings.config_file)
+    except ConfigError as error:
+        print("\n".join(error.problems), file=sys.stderr)
+        return ERRORS
+    running, changes = _compare(document, Path(settings.status_socket))
+    if options.output == "json":
+        print(json.dumps({**document, "running": running, "changes": changes}, indent=2))
+    else:
+        print("\n".join(render(document)))
+        print("\n".join(_render_changes(running, changes)))
+    return DIFFERENCES if changes else NO_DIFFERENCE
+
+
+def _plan(settings: Settings, config_file: str | None) -> Document:
+    config = load_config(config_file, settings.overrides, lenient=settings.lenient)
+    driver = open_driver(settings.driver, container_driver_root=config.flags.container_driver_root)
+    try:
+        snapshot = driver.snapshot()
+    finally:
+        driver.close()
+    return explain(snapshot, config, build(snapshot, config))
+
+
+def _compare(document: Document, status_socket: Path) -> tuple[bool, list[str]]:
+    try:
+        in_force = read_status(status_socket)["plan"]
+    except StatusUnavailable:
+        return False, []
+    if in_force is None:
+        return True, [f"+ {resource['name']}: nothing is in force yet" for resource in document["resources"]]
+    return True, difference(document, in_force)
+
+
+def _render_changes(running: bool, changes: list[str]) -> Iterator[str]:
+    if not running:
+        yield "no running plugin answers here: nothing to compare with"
+    elif not changes:
+        yield "the running plugin has exactly this in force"
+    else:
+        yield "the running plugin would change:"
+        yield from (f"  {change}" for change in changes)
+
+
+def render(document: Mapping[str, Any]) -> Iterator[str]:
+    """The plan as lines for people."""
+    node, config = document["node"], document["config"]
+    yield (
+        f"node: {counted(node['gpus'], 'GPU')}, driver {node['driver_version'] or 'unknown'}; "
+        f"config: {config['source'] or 'none (defaults)'}, migStrategy {config['migStrategy']}"
+    )
+    if not document["resources"]:
+        yield "resources: none"
+    for resource in document["resources"]:
+        yield from _render_resource(resource)
+    if document["left_out"]:
+        yield "left out:"
+        yield from (f"  {one['what']}: {one['reason']}" for one in document["left_out"])
+    for title, key in (("refused by failOnInitError, else left out", "layout_problems"), ("warnings", "warnings")):
+        if document[key]:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in document[key])
+    if document["nvidia_otherwise"]:
+        yield "read otherwise by NVIDIA's plugin:"
+        yield from (f"  {one['key']}: NVIDIA's plugin {one['nvidia']}" for one in document["nvidia_otherwise"])
+    yield from (f"note: {note}" for note in document["notes"])
+
+
+def _render_resource(resource: Mapping[str, Any]) -> Iterator[str]:
+    isolation = resource["isolation"]
+    served = "" if resource["mode"] != "mps" else " (planned, not served by this version yet)"
+    devices = counted(resource["devices"], "device")
+    yield f"{resource['name']}: {devices}, {resource['mode']}{served}, by {resource['origin']}"
+    yield (
+        f"    isolates memory: {isolation['memory']}, faults: {isolation['faults']}, time: {isolation['time']}"
+        f" ({isolation['why']})"
+    )
+    for unit in resource["units"]:
+        what = f"{unit['profile']} of GPU" if unit["profile"] else "GPU"
+        replicas = f", {unit['replicas']} replicas" if unit["replicas"] else ""
+        health = "" if unit["health"] == "Healthy" else f", {unit['health']}: {unit['reason']}"
+        yield f"    {what} {unit['gpu_index']} {unit['uuid']} ({unit['product_name'] or 'unknown'}){replicas}{health}"
+    yield from (f"    note: {note}" for note in resource["notes"])
