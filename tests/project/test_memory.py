@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.bench import Bench
-from benchmarks.memory import WARM_UP_ALLOCATES, allocate, reload
+from benchmarks.memory import allocate, reload, warm_up
 from benchmarks.nodes import FIVE_NAMES, FIVE_NAMES_DEVICES, Node, five_names, nvml
 
 # Design 6: without metrics, with 5 resources and 128 devices. The aim is 50; this is where it fails.
@@ -21,7 +21,7 @@ def bench() -> Iterator[Bench]:
     with Bench(Node(), five_names(), nvml) as started:
         started.start(FIVE_NAMES)
         assert sum(len(started.lists(name)[-1].devices) for name in FIVE_NAMES) == FIVE_NAMES_DEVICES
-        allocate(started, WARM_UP_ALLOCATES)
+        warm_up(started)
         yield started
 
 
