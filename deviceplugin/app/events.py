@@ -48,12 +48,14 @@ class HeldRead:
         checkpointed: the checkpoint's entries; None if unreadable.
         began_at: monotonic seconds before the reads.
         problem: why nothing could be read, empty if either was.
+        allocatable: the ids that the kubelet counts as healthy, by resource (contract P4, R15); None if unknown.
     """
 
     listed: Held | None
     checkpointed: Held | None
     began_at: float
     problem: str
+    allocatable: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,9 @@ EVENTS: list[type[FileSystemEvent]] = [
     FileMovedEvent,
 ]
 
-# name -> which entry of that directory matters
+# directory -> names of the entries in it that matter
 Watched = dict[str, frozenset[str]]
+ANY = frozenset({"*"})
 
 
 def lookups(path: Path) -> Watched:
@@ -84,7 +85,7 @@ class _Handler(FileSystemEventHandler):
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Wake the owner when the event is about one of the names."""
         for path in (event.src_path, event.dest_path):
-            if path and os.path.basename(os.fsdecode(path)) in self.names:
+            if path and (self.names == ANY or os.path.basename(os.fsdecode(path)) in self.names):
                 self._changed()
                 return
 

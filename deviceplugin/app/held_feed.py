@@ -4,6 +4,7 @@ PodResources List makes the kubelet rebuild its table, which loses the ids of an
 it is called seldom, and never while one of our Allocates runs.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -23,6 +24,9 @@ class Sources(Protocol):
 
     def list_pods(self, timeout_s: float) -> Held:
         """PodResources List; raises KubeletError."""
+
+    def allocatable(self, timeout_s: float) -> Held:
+        """PodResources GetAllocatableResources; raises KubeletError."""
 
     def checkpoint(self) -> Held:
         """The kubelet's checkpoint, a lower bound (contract P5, P8); raises KubeletError."""
@@ -78,7 +82,7 @@ class HeldFeed:
     def read(self) -> HeldRead:
         """One look at both sources."""
         problems = []
-        listed = checkpointed = None
+        listed = checkpointed = allocatable = None
         idle = self._wait_idle(IDLE_WAIT_S)
         began_at = self._monotonic()
         if idle:
@@ -93,5 +97,9 @@ class HeldFeed:
             checkpointed = self._sources.checkpoint()
         except KubeletError as error:
             problems.append(str(error))
+        if listed is not None:
+            with contextlib.suppress(KubeletError):
+                # Asked last, so that a list sent before this read is in it.
+                allocatable = self._sources.allocatable(LIST_TIMEOUT_S)
         known = listed is not None or checkpointed is not None
-        return HeldRead(listed, checkpointed, began_at, "" if known else "; ".join(problems))
+        return HeldRead(listed, checkpointed, began_at, "" if known else "; ".join(problems), allocatable)

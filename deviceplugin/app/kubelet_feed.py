@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from deviceplugin.app.files import Watcher
+from deviceplugin.app.files import ANY, Watcher
 from deviceplugin.app.threads import OnDeath, spawn
 
 # The link compares by itself every second; this only finds out whether the watch must move to another directory.
@@ -39,7 +39,8 @@ class KubeletFeed:
     def _run(self) -> None:
         directory = self._socket.parent
         wanted = {
-            str(directory): frozenset({self._socket.name}),
+            # Also our own sockets, and those of another server for a resource of ours.
+            str(directory): ANY,
             str(directory.parent): frozenset({directory.name}),
         }
         self._watcher.watch(wanted)

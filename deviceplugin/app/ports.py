@@ -1,9 +1,26 @@
 """What the reconciler needs of its neighbours. The real ones live in packages that may not know each other."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from deviceplugin.model.held import Held
 from deviceplugin.model.offer import Offer
+
+
+class ResourceState(Protocol):
+    """How a resource stands with the kubelet (deviceplugin.kubelet.states); times in monotonic seconds."""
+
+    @property
+    def stream_open(self) -> bool:
+        """The kubelet's ListAndWatch stream is open."""
+
+    @property
+    def registered_at(self) -> float | None:
+        """When it was last accepted."""
+
+    @property
+    def last_list_at(self) -> float | None:
+        """When the newest list went out."""
 
 
 class Link(Protocol):
@@ -20,6 +37,12 @@ class Link(Protocol):
 
     def resend(self, name: str) -> None:
         """Send the list though it did not change, so that the kubelet rewrites its checkpoint (contract C3)."""
+
+    def register_again(self, name: str) -> None:
+        """End the resource's stream and register it anew."""
+
+    def states(self) -> Mapping[str, ResourceState]:
+        """Every open resource now, by name."""
 
     def close(self, name: str) -> None:
         """End the resource's streams, stop its server and remove its socket."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from deviceplugin.app import announce
 from deviceplugin.app.apply import apply_plan, close_retired
+from deviceplugin.app.echo import Echo
 from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, LinkChanged, SnapshotTaken, Stop, Tick
 from deviceplugin.app.holding import Holding
 from deviceplugin.app.ports import HeldRequest, Ledger, Link
@@ -88,6 +89,7 @@ class Reconciler:
         self._beat_at = monotonic()
         self._kubelet_seen_at = monotonic()
         self._resent_at = -RESEND_S
+        self._echo = Echo()
         # Something that is not part of the state may let more of the plan come into force.
         self._again = False
 
@@ -190,6 +192,9 @@ class Reconciler:
             handed_out = self._ledger.held()
             self._ledger.observe(event.listed, event.began_at)
             self._again |= self._ledger.held() != handed_out
+        if event.allocatable is not None:
+            for name in self._echo.missed(self._state.offers, self._link.states(), event.allocatable, event.began_at):
+                self._link.register_again(name)
         if after.held.unknown_because and after.held.unknown_because != holding.held.unknown_because:
             log.warning("what pods hold cannot be read: %s", after.held.unknown_because)
         if after != self._state.holding:
@@ -252,7 +257,7 @@ class Reconciler:
 
     def _pace_held(self) -> None:
         state = self._state
-        if state.waiting:
+        if state.waiting or self._echo.in_doubt:
             self._held_feed.every(HELD_WAITING_S)
             self._refresh_checkpoint()
         elif any(self._ledger.held().ids.values()):

@@ -21,6 +21,13 @@ class HeldSources:
         """
         return self._pod_resources.list(timeout_s)
 
+    def allocatable(self, timeout_s: float) -> Held:
+        """The ids that the kubelet counts as healthy now, by resource (P4): the only echo of our lists (R15).
+
+        Raises KubeletError.
+        """
+        return self._pod_resources.allocatable(timeout_s)
+
     def checkpoint(self) -> Held:
         """What the kubelet had written down last, ended pods included until it writes again (C3).
 

@@ -324,6 +324,13 @@ class Lifecycle:
             self._rivals_seen_at = now
         self._rivals = seen
 
+    def register_again(self, now: float) -> None:
+        """Have the kubelet dial us anew: end its stream, wait until it has hung up, register (R12, R13)."""
+        if self._phase is _Phase.REGISTERED:
+            log.warning("%s: registering again, since the kubelet does not offer what our list says", self._name)
+            self._hang_up(now)
+            self._seek_again(now)
+
     def _hang_up(self, now: float) -> None:
         """End the kubelet's stream; a kubelet that still runs must hang up before it is asked again (R12)."""
         if self._stream in self.service.streams.open_serials:

@@ -82,6 +82,7 @@ class KubeletLink:
         self._stop_by: float | None = None
         self._open: dict[str, Lifecycle] = {}
         self._closing: list[Lifecycle] = []
+        self._doubted: set[str] = set()
         self._kubelet_seen = Sighting(kubelet_socket).identity
 
     def start(self) -> None:
@@ -140,6 +141,12 @@ class KubeletLink:
             self._closing.append(lifecycle)
         self._wake()
 
+    def register_again(self, name: str) -> None:
+        """The kubelet does not show what the resource's list says, though its stream seems open (R13): start over."""
+        with self._changed:
+            self._doubted.add(name)
+        self._wake()
+
     def kick(self) -> None:
         """The kubelet's directory may have changed: look now."""
         self._wake()
@@ -187,6 +194,10 @@ class KubeletLink:
         """Let every resource take its step. Returns what to do until the next one."""
         with self._changed:
             lifecycles, closing = list(self._open.values()), list(self._closing)
+            doubted = [self._open[name] for name in self._doubted if name in self._open]
+            self._doubted.clear()
+        for lifecycle in doubted:
+            lifecycle.register_again(self._monotonic())
         for lifecycle in closing:
             lifecycle.close(CLOSE_GRACE_S)
             if lifecycle.closed():
