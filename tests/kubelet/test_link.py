@@ -75,6 +75,15 @@ def test_opening_again_only_changes_the_answers(node: Node) -> None:
     assert registrations(node) == 1
 
 
+def test_registering_again_on_demand_is_one_registration_and_touches_nobody_else(node: Node) -> None:
+    """R13: the cure for a kubelet that has lost us without a word; our stream ends first (R12)."""
+    plugin = open_three(node)
+    plugin.link.register_again(GPU)
+    eventually(lambda: registrations(node) == 2 and healthy(node) == 1)
+    assert [registrations(node, name) for name in three()] == [2, 1, 1]
+    assert runs(node.kubelet.admit(pod()))
+
+
 def test_a_refused_registration_is_tried_again_and_delays_nobody(node: Node) -> None:
     node.kubelet.refuse_registrations("not today", times=2)
     plugin = open_three(node)
