@@ -7,7 +7,7 @@ from typing import Final
 
 from deviceplugin.errors import AllocationError
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import Device, Health, Unit
+from deviceplugin.model.plan import AllocationPolicy, Device, Health, Unit
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 NO_PAIRS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -54,7 +54,7 @@ def answer(offer: Offer, device_ids: Sequence[str]) -> Answer:
 
     Raises AllocationError that names the device and the rule: first for an id that is not listed, then for more
     than one share (both in NVIDIA's words and order, golden 022, 033, 115), then for a device that is not to be
-    given out now.
+    given out now, then for two devices of one GPU where the policy is `spread`.
     """
     return compose(offer, units_behind(offer, device_ids))
 
@@ -75,7 +75,24 @@ def units_behind(offer: Offer, device_ids: Sequence[str]) -> dict[str, Unit]:
         raise _refusal(
             offer, f"invalid request: maximum request size for shared resources is 1; found {len(device_ids)}"
         )
-    return {device.id: _deliverable(offer, device) for device in devices}
+    units = {device.id: _deliverable(offer, device) for device in devices}
+    if offer.resource.allocation_policy is AllocationPolicy.SPREAD:
+        _refuse_one_gpu_twice(offer, units)
+    return units
+
+
+def _refuse_one_gpu_twice(offer: Offer, units: Mapping[str, Unit]) -> None:
+    """The kubelet may ignore what we prefer, so `spread` is a promise only if it is kept here (reports D2)."""
+    first_on: dict[str, str] = {}
+    for device_id, unit in units.items():
+        other = first_on.setdefault(unit.gpu_uuid, device_id)
+        if other != device_id:
+            raise _refusal(
+                offer,
+                f"devices {other} and {device_id} are both on GPU {unit.gpu_index} ({unit.gpu_uuid}); with the "
+                f"allocation policy `spread` a container gets at most one device of a GPU: ask for fewer, or set "
+                f"the policy `distributed`",
+            )
 
 
 def _listed(offer: Offer, device_id: str) -> Device:

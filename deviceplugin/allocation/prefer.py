@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 
+from deviceplugin.allocation.whole import choose_whole_gpus
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import AllocationPolicy, Device, Health, Unit
+from deviceplugin.model.plan import AllocationPolicy, Device, Health, Mode, Unit
 
 
 def prefer(offer: Offer, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
@@ -48,13 +49,16 @@ def prefer(offer: Offer, available: Sequence[str], must_include: Sequence[str], 
 
 
 def _offers_whole_gpus(offer: Offer) -> bool:
-    units = offer.resource.units
-    return bool(units) and all(unit.replicas == 0 and unit.profile is None for unit in units)
+    """Shares that drain from an earlier mode do not change what it is that a resource gives out."""
+    resource = offer.resource
+    whole = resource.mode is Mode.EXCLUSIVE and all(unit.profile is None for unit in resource.units)
+    return whole and bool(resource.units)
 
 
 def _choose_whole_gpus(offer: Offer, free: Sequence[Device], must: Sequence[str], count: int) -> list[str]:
-    """`count` of `free` in order of the offer. Scores by links between GPUs belong here."""
-    return [device.id for device in free[:count]]
+    """`count` of `free` by the links between GPUs."""
+    taken = [offer.device_by_id[device_id] for device_id in must]
+    return choose_whole_gpus(offer.resource.link_scores, free, taken, count)
 
 
 def _choose_shares(offer: Offer, free: Sequence[Device], must: Sequence[str], count: int) -> list[str]:

@@ -181,8 +181,9 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "shared_devices_allocation_policy",
-        Choice((AllocationPolicy.DISTRIBUTED, AllocationPolicy.PACKED)),
-        "Which free shares are preferred. distributed: evenly over GPUs. packed: on few GPUs.",
+        Choice(tuple(AllocationPolicy)),
+        "Which free shares and MIG instances are preferred. distributed: evenly over GPUs. packed: on few GPUs. "
+        "spread: no two on one GPU.",
         "flags.plugin.sharedDevicesAllocationPolicy",
         ("shared-devices-allocation-policy",),
         ("SHARED_DEVICES_ALLOCATION_POLICY",),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from deviceplugin.model.ids import replica_id
+from deviceplugin.model.links import NO_LINK_SCORES, LinkScores
 
 
 class Mode(StrEnum):
@@ -97,6 +98,7 @@ class Resource:
         units: ordered by GPU index, then MIG slot.
         refuse_more_than_one: failRequestsGreaterThanOne: Allocate refuses more than one share for a container.
         origin: the config key that made it, e.g. `sharing.timeSlicing.resources[0]`; `default` without one.
+        link_scores: among its GPUs where it offers them whole; else none.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Resource:
     allocation_policy: AllocationPolicy = AllocationPolicy.DISTRIBUTED
     refuse_more_than_one: bool = False
     origin: str = "default"
+    link_scores: LinkScores = NO_LINK_SCORES
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:

@@ -10,6 +10,7 @@ from deviceplugin.model.health import HealthReport
 from deviceplugin.model.node import Gpu, Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
 from deviceplugin.planning.candidate import Candidate, describe
+from deviceplugin.planning.links import link_scores
 from deviceplugin.planning.message import LIST_LIMIT_BYTES, largest_replicas, list_bytes
 from deviceplugin.planning.mig import lay_out
 from deviceplugin.planning.naming import idle_patterns
@@ -83,7 +84,7 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) 
     verdicts = unhealthy(snapshot, health)
     resources = []
     for name, parts in sorted(by_name.items()):
-        resource = _resource(name, parts, verdicts, config)
+        resource = _resource(name, parts, snapshot, verdicts, config)
         errors += list(_clashes(name, parts)) or list(_too_long(resource, parts))
         resources.append(resource)
     if errors:
@@ -171,18 +172,23 @@ def _mps_problems(claims: Sequence[Claim], gpus: Sequence[Gpu], config: Config) 
             yield f"{one.entry.origin}: {_mps_refusal(config)}; share GPUs without MIG, or use timeSlicing"
 
 
-def _resource(name: str, parts: Sequence[_Part], verdicts: Mapping[str, str], config: Config) -> Resource:
+def _resource(
+    name: str, parts: Sequence[_Part], snapshot: Snapshot, verdicts: Mapping[str, str], config: Config
+) -> Resource:
     devices = sorted(
         ((device, part.replicas) for part in parts for device in part.devices), key=lambda one: one[0].order
     )
     origins = dict.fromkeys(part.origin for part in parts)
+    mode = parts[0].mode
+    whole = [device.uuid or "" for device, _ in devices if mode is Mode.EXCLUSIVE and device.instance is None]
     return Resource(
         name=name,
-        mode=parts[0].mode,
+        mode=mode,
         units=tuple(_unit(device, replicas, verdicts, config) for device, replicas in devices),
         allocation_policy=parts[0].policy,
         refuse_more_than_one=parts[0].refuse_more_than_one,
         origin=", ".join(origins),
+        link_scores=link_scores(snapshot, whole),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from deviceplugin.allocation.answer import VISIBLE_DEVICES, answer
 from deviceplugin.errors import AllocationError
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import Device, Health
+from deviceplugin.model.plan import AllocationPolicy, Device, Health
 from tests.allocation.offers import gpu, ids_of, mig, offer
 
 
@@ -93,3 +93,28 @@ def test_ten_thousand_shares_of_one_gpu_are_one_uuid_at_once() -> None:
     begin = time.perf_counter()
     assert visible(many, *ids) == gpu(0).uuid
     assert time.perf_counter() - begin < 0.1
+
+
+def test_spread_gives_a_container_no_gpu_twice_and_says_which_and_why() -> None:
+    """Ids that the kubelet chose against our preference (reports D2)."""
+    spread = offer(gpu(0, 4), gpu(1, 4), policy=AllocationPolicy.SPREAD)
+    first, second = f"{gpu(1).uuid}::0", f"{gpu(1).uuid}::3"
+    assert visible(spread, first, f"{gpu(0).uuid}::0") == f"{gpu(1).uuid},{gpu(0).uuid}"
+    assert visible(spread, first, first) == gpu(1).uuid  # one device, asked for twice
+    assert refusal(spread, first, f"{gpu(0).uuid}::0", second) == (
+        f'invalid allocation request for "nvidia.com/gpu": devices {first} and {second} are both on GPU 1 '
+        f"({gpu(1).uuid}); with the allocation policy `spread` a container gets at most one device of a GPU: "
+        f"ask for fewer, or set the policy `distributed`"
+    )
+
+
+def test_spread_counts_mig_instances_on_their_parent() -> None:
+    spread = offer(mig(0, 0), mig(0, 1), mig(1, 0), policy=AllocationPolicy.SPREAD)
+    assert visible(spread, mig(0, 1).uuid, mig(1, 0).uuid) == f"{mig(0, 1).uuid},{mig(1, 0).uuid}"
+    assert f"are both on GPU 0 ({gpu(0).uuid})" in refusal(spread, mig(0, 0).uuid, mig(0, 1).uuid)
+
+
+@pytest.mark.parametrize("policy", [AllocationPolicy.DISTRIBUTED, AllocationPolicy.PACKED])
+def test_the_other_policies_refuse_no_gpu(policy: AllocationPolicy) -> None:
+    shared = offer(gpu(0, 4), policy=policy)
+    assert visible(shared, *ids_of(shared)) == gpu(0).uuid

@@ -183,7 +183,7 @@ def test_spread_is_as_distinct_as_it_can_be(size: int, data: st.DataObject) -> N
     assert len(set(map(unit_of, answer))) == min(size, len(set(map(unit_of, free))))
 
 
-def test_whole_gpus_come_in_order_of_index() -> None:
+def test_whole_gpus_of_which_nothing_is_known_come_in_order_of_index() -> None:
     whole = offer(*(gpu(index) for index in range(4)))
     assert prefer(whole, list(reversed(ids_of(whole))), [gpu(2).uuid], 3) == [gpu(2).uuid, gpu(0).uuid, gpu(1).uuid]
 

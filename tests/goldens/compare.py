@@ -44,8 +44,6 @@ class Preference(Enum):
     """The recorded ids, or a recorded shape."""
     BY_SCORE = auto()
     """A set that the request allows and whose links score at least as high as the recorded one's."""
-    ALLOWED = auto()
-    """A set that the request allows."""
 
 
 def compare(
@@ -135,12 +133,11 @@ def _preferred(preference: Preference, score: Score | None, expected: Json, got:
         assert score is not None, "BY_SCORE needs a score"
         if score(got) < score(response):
             yield f"{got} scores {score(got)}, the recorded {response} {score(response)}"
-    elif preference is Preference.AS_RECORDED:
-        if response is None:
-            if shape(got) not in expected["shapes"]:
-                yield f"expected a shape of {expected['shapes']}, got {shape(got)}: {got}"
-        elif sorted(response) != sorted(got):
-            yield f"expected {response}, got {got}"
+    elif response is None:
+        if shape(got) not in expected["shapes"]:
+            yield f"expected a shape of {expected['shapes']}, got {shape(got)}: {got}"
+    elif sorted(response) != sorted(got):
+        yield f"expected {response}, got {got}"
 
 
 def shape(ids: list[str]) -> list[int]:

@@ -29,12 +29,10 @@ class NotOffered:
 
     Attributes:
         refused: case number -> the setting whose name the refusal at start must contain.
-        by_links: cases whose preferred answers may score less than recorded, since links are not looked at yet.
         unchecked: case number -> what is not looked at yet, for cases that are served where NVIDIA's plugin exits.
     """
 
     refused: Mapping[str, str]
-    by_links: frozenset[str]
     unchecked: Mapping[str, str]
 
 
@@ -46,7 +44,7 @@ def _load(name: str) -> Any:
 def not_offered() -> NotOffered:
     """The list of not_offered.yaml."""
     listed = _load("not_offered.yaml")
-    return NotOffered(listed["refused"], frozenset(listed["by_links"]), listed["unchecked"])
+    return NotOffered(listed["refused"], listed["unchecked"])
 
 
 def differences() -> Json:
@@ -102,8 +100,6 @@ def _env_answer(visible: str) -> Json:
     }
 
 
-def preference(case: Case, lists: NotOffered) -> Preference:
+def preference(case: Case) -> Preference:
     """The rule for a case's preferred answers."""
-    if case.number in lists.by_links:
-        return Preference.ALLOWED
     return Preference.BY_SCORE if case.number in BY_SCORE else Preference.AS_RECORDED

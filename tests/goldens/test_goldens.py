@@ -40,7 +40,7 @@ def test_agrees_or_differs_as_stated(name: str, driver: str, pool: CasePool) -> 
     case = read_case(name)
     expected = expected_answers(case, DIFFERENCES.get(case.number))
     outcome = pool.outcome(name, driver)
-    assert disagreements(name, outcome.result, expected, preference(case, LISTS)) == [], outcome.log
+    assert disagreements(name, outcome.result, expected, preference(case)) == [], outcome.log
 
 
 @both_drivers
@@ -87,14 +87,7 @@ def test_a_stated_difference_differs(name: str, pool: CasePool) -> None:
     case = read_case(name)
     result = pool.outcome(name, "simulated").result
     assert DIFFERENCES[case.number]["reason"]
-    assert disagreements(name, result, expected_answers(case, None), preference(case, LISTS))
-
-
-@pytest.mark.parametrize("name", by_folder(LISTS.by_links))
-def test_a_preferred_answer_without_links_falls_short(name: str, pool: CasePool) -> None:
-    """Else links are looked at, and the case leaves the list."""
-    result = pool.outcome(name, "simulated").result
-    assert disagreements(name, result, expected_answers(read_case(name), None), Preference.BY_SCORE)
+    assert disagreements(name, result, expected_answers(case, None), preference(case))
 
 
 def test_differences_are_among_the_permitted() -> None:
@@ -103,7 +96,7 @@ def test_differences_are_among_the_permitted() -> None:
 
 def test_no_case_stands_on_two_lists_and_none_is_made_up() -> None:
     """What is on no list must agree with its recording, so no case goes unjudged."""
-    lists = [DIFFERENCES.keys(), LISTS.refused.keys(), LISTS.unchecked.keys(), LISTS.by_links]
+    lists = [DIFFERENCES.keys(), LISTS.refused.keys(), LISTS.unchecked.keys()]
     stated = [number for numbers in lists for number in numbers]
     assert len(stated) == len(set(stated))
     assert set(stated) <= {name[:3] for name in NAMES}

@@ -20,6 +20,7 @@ from deviceplugin.kubelet.endpoint import MAX_RECEIVED_BYTES, Endpoint
 from deviceplugin.kubelet.feed import MAX_STREAMS
 from deviceplugin.kubelet.ledger import Ledger
 from deviceplugin.kubelet.service import ResourceService, container_response
+from deviceplugin.model.links import LinkScores
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import Device, Unit
 from deviceplugin.stubs import deviceplugin_v1beta1_pb2 as pb
@@ -143,6 +144,17 @@ def test_answers_come_from_the_newest_offer(serve: Serve) -> None:
     service, client = serve(offer(gpu(0)))
     service.answer_from(replace(offer(gpu(0)), refused={gpu(0).uuid: "GPU 0 becomes time-sliced"}))
     assert refusal(lambda: client.allocate([gpu(0).uuid]))[1].endswith("GPU 0 becomes time-sliced")
+
+
+def test_other_links_are_preferred_by_at_once_and_send_no_list(serve: Serve) -> None:
+    before = offer(*(gpu(index) for index in range(3)))
+    service, client = serve(before)
+    uuids = ids_of(before)
+    assert client.preferred(uuids, [], 2) == uuids[:2]
+    linked = LinkScores(tuple(uuids), ((0, 0, 0), (0, 0, 400), (0, 400, 0)))
+    service.answer_from(replace(before, resource=replace(before.resource, link_scores=linked)))
+    assert not service.send()
+    assert client.preferred(uuids, [], 2) == uuids[1:]
 
 
 def test_preferred_is_exact_or_empty(serve: Serve) -> None:

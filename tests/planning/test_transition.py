@@ -8,7 +8,7 @@ import pytest
 from deviceplugin.config.model import Config, DeviceFilter, DeviceIdStrategy, MigStrategy, SelectIndex
 from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
-from deviceplugin.model.node import Snapshot
+from deviceplugin.model.node import Link, Snapshot
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import Health, Mode
 from deviceplugin.planning.build import build
@@ -155,6 +155,20 @@ def test_a_change_of_the_answer_alone_sends_no_list() -> None:
     assert len(step.sequence) == 1
     assert [unit.visible_id for unit in offer.resource.units] == ["0", "1"]
     assert offer.resource.refuse_more_than_one
+
+
+def test_a_change_of_links_alone_is_answered_from_and_sends_no_list() -> None:
+    """A link that is down is seen by the next look at the driver, and by nobody else."""
+    in_force = start(plain(2), WHOLE)
+    linked = replace(plain(2), links=(Link(uuid(0), uuid(1), nvlinks=4),))
+    step = transition(in_force, build(linked, WHOLE), NONE_HELD, snapshot=linked)
+    (offer,) = step.offers
+    assert step.sequence == (offer,)
+    assert offer.resource.link_scores.rows == ((0, 400), (400, 0))
+    assert not step.listed
+    again = transition(by_name(step), build(linked, WHOLE), NONE_HELD, snapshot=linked)
+    assert again.offers[0] is offer
+    assert again.sequence == ()
 
 
 def test_mig_siblings_do_not_wait_for_each_other_but_their_gpu_does() -> None:
