@@ -1,5 +1,6 @@
 """Wires the parts together and runs them until a signal comes. The only place that knows all of them."""
 
+import gc
 import logging
 import os
 import queue
@@ -128,6 +129,9 @@ class Daemon:
         kubelet_feed.start()
         if self._config_feed is not None:
             self._config_feed.start(data, problem)
+
+        # Everything imported and wired by now lives as long as the process: no collection need look at it again.
+        gc.freeze()
 
         ended = self._ending.wait()
 

@@ -80,7 +80,11 @@ class PluginConnection:
                 self._ready = state is grpc.ChannelConnectivity.READY
                 changed.notify_all()
 
-        self._channel.subscribe(on_state, try_to_connect=True)
+        with changed:
+            # Together, since grpcio watches in a thread of its own, which dies loudly on a channel that was closed.
+            if self._closed:
+                raise PluginError("failed to dial device plugin: the kubelet ends")
+            self._channel.subscribe(on_state, try_to_connect=True)
         try:
             with changed:
                 self._clock.wait_until(changed, lambda: self._ready or self._closed or not caller_alive(), due)
