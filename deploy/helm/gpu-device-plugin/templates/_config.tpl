@@ -1,0 +1,77 @@
+{{/* Which file the plugin reads, and what the chart can tell from it. */}}
+
+{{- define "gdp.config.map" -}}
+{{- if .Values.config.name -}}
+{{- .Values.config.name -}}
+{{- else if and .Values.config.map (include "gdp.config.key" .) -}}
+{{- include "gdp.fullname" . -}}-configs
+{{- end -}}
+{{- end -}}
+
+{{/* The key of the ConfigMap; empty: no file. NVIDIA's rule: `default`, else the fallback strategies in order. */}}
+{{- define "gdp.config.key" -}}
+{{- $key := .Values.config.default -}}
+{{- $map := .Values.config.map | default dict -}}
+{{- if not $key -}}
+{{- $found := false -}}
+{{- range .Values.config.fallbackStrategies -}}
+{{- if not $found -}}
+{{- if and (eq . "named") (hasKey $map "default") -}}
+{{- $key = "default" -}}
+{{- $found = true -}}
+{{- else if and (eq . "single") (eq (len $map) 1) -}}
+{{- $key = keys $map | first -}}
+{{- $found = true -}}
+{{- else if eq . "empty" -}}
+{{- $found = true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $key -}}
+{{- end -}}
+
+{{/* What the values and the file ask for, as JSON; what `config.name` says the chart can't see. */}}
+{{- define "gdp.asked" -}}
+{{- $file := dict -}}
+{{- $key := include "gdp.config.key" . -}}
+{{- if and .Values.config.map $key -}}
+{{- $file = get .Values.config.map $key | fromYaml -}}
+{{- end -}}
+{{- $flags := $file.flags | default dict -}}
+{{- $plugin := $flags.plugin | default dict -}}
+{{- $sharing := $file.sharing | default dict -}}
+{{- $strategies := .Values.deviceListStrategy | default $plugin.deviceListStrategy | default "envvar" -}}
+{{- if kindIs "slice" $strategies -}}
+{{- $strategies = join "," $strategies -}}
+{{- end -}}
+{{- $mig := .Values.migStrategy | default $flags.migStrategy | default "none" -}}
+{{- dict
+  "mig" (ne $mig "none")
+  "volumeMounts" (contains "volume-mounts" $strategies)
+  "cdi" (contains "cdi-" $strategies)
+  "mps" (not (empty $sharing.mps))
+  "failOnInitError" (hasKey $flags "failOnInitError")
+| toJson -}}
+{{- end -}}
+
+{{/* `true` or nothing: whether a feature is on. Takes the root, the value that says so, and the feature's name. */}}
+{{- define "gdp.on" -}}
+{{- if kindIs "bool" .value -}}
+{{- if .value -}}true{{- end -}}
+{{- else if get (include "gdp.asked" .root | fromJson) .feature -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{- define "gdp.mig" -}}
+{{- include "gdp.on" (dict "root" . "value" .Values.privileges.mig "feature" "mig") -}}
+{{- end -}}
+
+{{- define "gdp.cdi" -}}
+{{- include "gdp.on" (dict "root" . "value" .Values.cdi.enabled "feature" "cdi") -}}
+{{- end -}}
+
+{{- define "gdp.volumeMounts" -}}
+{{- include "gdp.on" (dict "root" . "value" nil "feature" "volumeMounts") -}}
+{{- end -}}

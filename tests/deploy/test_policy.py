@@ -1,0 +1,123 @@
+"""Every right that any manifest gives, with the feature that needs it. What is not in these tables is a mistake."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.deploy.chart import Manifest, cases, pods, render, static_manifests
+
+PLUGIN = "nvidia-device-plugin-ctr"
+
+# What the plugin needs in every installation (design 8, privileges): it is root on paper only.
+PLAIN = {
+    "runs as root": "the kubelet's directories are root's (0755 and 0750)",
+    "/var/lib/kubelet/device-plugins, writable": "its sockets, beside the kubelet's",
+    "/var/lib/kubelet/pod-resources, read-only": "which pod holds which device",
+}
+MIG = {"capability SYS_ADMIN": "privileges.mig: NVIDIA's runtime lets nobody else list MIG instances"}
+FILE = {"the file, read-only": "config: the sharing config"}
+NAMED: dict[str, dict[str, str]] = {
+    "no-values": PLAIN,
+    "nvidia-values": PLAIN,
+    "k3s": PLAIN,
+    "time-slicing": PLAIN,
+    "external-configmap": PLAIN,
+    "mps": PLAIN,
+    "mig-mixed": PLAIN | MIG,
+    "mig-in-file": PLAIN | MIG,
+    "microk8s": {
+        "runs as root": PLAIN["runs as root"],
+        "/var/snap/microk8s/common/var/lib/kubelet/device-plugins, writable": "its sockets",
+        "/var/snap/microk8s/common/var/lib/kubelet/pod-resources, read-only": "which pod holds which device",
+    },
+    "cpu-manager": PLAIN | {"privileged": "compatWithCPUManager: a CPU set update would take the GPUs from it"},
+    "volume-mounts": PLAIN
+    | {"/dev/null, writable": "deviceListStrategy volume-mounts: asks NVIDIA's runtime for GPUs"},
+    "cdi": PLAIN
+    | {
+        "/var/run/cdi, writable": "cdi.enabled: the specifications that it writes",
+        "/run/nvidia/driver, read-only": "nvidiaDriverRoot: the driver's files",
+    },
+    "nvidia-device-plugin.yml": PLAIN,
+}
+
+MANIFESTS = static_manifests() | {name: render(values) for name, values in cases().items()}
+
+
+def rights(pod: Manifest) -> Iterator[str]:
+    """Everything that a pod may do beyond what any pod without a word may do."""
+    for key in ("hostPID", "hostNetwork", "hostIPC", "shareProcessNamespace"):
+        if pod.get(key):
+            yield key
+    if pod.get("automountServiceAccountToken") is not False:
+        yield "service-account token"
+    if pod.get("securityContext", {}).get("seccompProfile") != {"type": "RuntimeDefault"}:
+        yield "no seccomp profile"
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+        context = container.get("securityContext", {})
+        capabilities = context.get("capabilities", {})
+        if context.get("privileged"):
+            yield "privileged"
+        else:
+            if capabilities.get("drop") != ["ALL"]:
+                yield "the runtime's usual capabilities"
+            # Kubernetes lets nobody forbid it beside SYS_ADMIN.
+            if context.get("allowPrivilegeEscalation") is not False and "SYS_ADMIN" not in capabilities.get("add", ()):
+                yield "privilege escalation"
+        yield from (f"capability {name}" for name in capabilities.get("add", ()))
+        if not context.get("readOnlyRootFilesystem"):
+            yield "writable root file system"
+        if context.get("runAsUser", 0) == 0:
+            yield "runs as root"
+        for mount in container["volumeMounts"]:
+            if mount["name"] in paths:
+                how = "read-only" if mount.get("readOnly") else "writable"
+                shared = f", {mount['mountPropagation']}" if "mountPropagation" in mount else ""
+                yield f"{paths[mount['name']]}, {how}{shared}"
+
+
+def test_every_manifest_is_in_the_table() -> None:
+    assert NAMED.keys() == MANIFESTS.keys()
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_each_right_is_needed_by_a_feature(name: str) -> None:
+    given = sorted({right for _, pod in pods(MANIFESTS[name]) for right in rights(pod)})
+    assert given == sorted(NAMED[name])
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_nothing_may_ask_the_api_server(name: str) -> None:
+    kinds = {manifest["kind"] for manifest in MANIFESTS[name]}
+    assert kinds <= {"DaemonSet", "ServiceAccount", "ConfigMap"}, "no role, no binding"
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_seen_rights_are_all_that_there_are(name: str) -> None:
+    """`rights` knows every field that gives some; a new field must be judged there."""
+    known_of_pods = {
+        *("automountServiceAccountToken", "securityContext", "volumes", "containers", "initContainers", "hostPID"),
+        *("affinity", "nodeSelector", "tolerations", "priorityClassName", "runtimeClassName", "serviceAccountName"),
+        *("enableServiceLinks", "terminationGracePeriodSeconds"),
+    }
+    known_of_contexts = {
+        *("runAsUser", "readOnlyRootFilesystem", "allowPrivilegeEscalation", "capabilities", "privileged"),
+    }
+    for _, pod in pods(MANIFESTS[name]):
+        assert set(pod) <= known_of_pods
+        for container in pod["containers"]:
+            assert set(container["securityContext"]) <= known_of_contexts
+
+
+def test_a_right_too_many_is_seen() -> None:
+    ((_, pod),) = pods(MANIFESTS["no-values"])
+    (container,) = pod["containers"]
+    worse = container | {"securityContext": {"runAsUser": 0}}
+    seen = set(
+        rights({"containers": [worse], "volumes": [], "hostPID": True} | {"containers": [worse | {"volumeMounts": []}]})
+    )
+    assert seen == {
+        *("hostPID", "service-account token", "no seccomp profile", "the runtime's usual capabilities"),
+        *("privilege escalation", "writable root file system", "runs as root"),
+    }
