@@ -4,10 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import latency, lifecycle, memory
+from benchmarks import latency, lifecycle, memory, preferred
 from benchmarks.figures import table, write_json
 
-GROUPS = {"latency": latency.measure, "lifecycle": lifecycle.measure, "memory": memory.measure}
+GROUPS = {
+    "latency": latency.measure,
+    "preferred": preferred.measure,
+    "lifecycle": lifecycle.measure,
+    "memory": memory.measure,
+}
 RESULTS = Path(__file__).parent / "results"
 
 

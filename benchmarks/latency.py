@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -55,34 +56,56 @@ def preference(available: list[str], size: int) -> bytes:
     return pb.PreferredAllocationRequest(container_requests=[request]).SerializeToString()
 
 
-def _beside(
-    name: str, plugin: Call, bare: Call, requests: list[bytes], *, at_most: float | None = None
-) -> list[Figure]:
-    """Both answer the same requests, in turns of a few, so that whatever slows the machine slows both."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What the same requests took, in seconds, and how the two compared.
+
+    Attributes:
+        plugin, bare: of each request.
+        ratios: of the medians of each turn.
+    """
+
+    plugin: list[float]
+    bare: list[float]
+    ratios: list[float]
+
+
+def take_turns(plugin: Call, bare: Call, requests: list[bytes]) -> Turns:
+    """Both answer the same requests, in turns of a few, so that whatever slows the machine slows both.
+
+    The last WARM_UP requests come first and do not count.
+    """
     requests, warm_up = requests[:-WARM_UP], requests[-WARM_UP:]
     for request in warm_up:
         bare(request)
         plugin(request)
-    ours: list[float] = []
-    theirs: list[float] = []
-    ratios: list[float] = []
+    turns = Turns([], [], [])
     for start in range(0, len(requests), BLOCK):
         turn = requests[start : start + BLOCK]
         of_bare = [_timed(bare, request) for request in turn]
         of_plugin = [_timed(plugin, request) for request in turn]
-        ratios.append(statistics.median(of_plugin) / statistics.median(of_bare))
-        theirs += of_bare
-        ours += of_plugin
-    note = f"{len(ours)} calls"
+        turns.ratios.append(statistics.median(of_plugin) / statistics.median(of_bare))
+        turns.bare.extend(of_bare)
+        turns.plugin.extend(of_plugin)
+    return turns
+
+
+def _beside(
+    name: str, plugin: Call, bare: Call, requests: list[bytes], *, at_most: float | None = None
+) -> list[Figure]:
+    turns = take_turns(plugin, bare, requests)
+    note = f"{len(turns.plugin)} calls"
     p50, p99, bare50, bare99 = (
-        percentile(samples, percent) * MICROSECONDS for samples in (ours, theirs) for percent in (50, 99)
+        percentile(samples, percent) * MICROSECONDS for samples in (turns.plugin, turns.bare) for percent in (50, 99)
     )
     return [
         Figure(f"{name}: p50", p50, "us", note=note),
         Figure(f"{name}: p99", p99, "us", note=note),
         Figure(f"{name}: echo p50", bare50, "us", note=note),
         Figure(f"{name}: echo p99", bare99, "us", note=note),
-        Figure(f"{name}: p50 / echo", statistics.median(ratios), "x", at_most, f"median of {len(ratios)} turns"),
+        Figure(
+            f"{name}: p50 / echo", statistics.median(turns.ratios), "x", at_most, f"median of {len(turns.ratios)} turns"
+        ),
         Figure(f"{name}: p99 / echo", p99 / bare99, "x", note=note),
     ]
 

@@ -7,6 +7,7 @@ the order of the request means nothing (A11).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import groupby
@@ -14,7 +15,7 @@ from itertools import groupby
 from deviceplugin.allocation.whole import choose_whole_gpus
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import AllocationPolicy, Device, Health, Mode, Unit
+from deviceplugin.model.plan import AllocationPolicy, Device, Mode, Unit
 
 
 def prefer(offer: Offer, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
@@ -44,7 +45,8 @@ def prefer(offer: Offer, available: Sequence[str], must_include: Sequence[str], 
         return []
     if missing <= 0:
         return must
-    good = [device for device in free if device.health is Health.HEALTHY and device.id not in offer.refused]
+    undeliverable = offer.undeliverable
+    good = [device for device in free if device.id not in undeliverable]
     return must + choose(offer, good if len(good) >= missing else free, must, missing)
 
 
@@ -120,9 +122,9 @@ class _Branch:
 def _tree(offer: Offer, free: Sequence[Device], must: Sequence[str]) -> _Branch:
     """The offer's free shares as resource, physical GPUs, units; MIG instances stand under their parent GPU."""
     policy = offer.resource.allocation_policy
-    free_of: dict[str, list[str]] = {}
+    free_of: defaultdict[str, list[str]] = defaultdict(list)
     for device in free:
-        free_of.setdefault(device.unit_uuid, []).append(device.id)
+        free_of[device.unit_uuid].append(device.id)
     must_of = [unit_of(device_id) for device_id in must]
 
     def unit_branch(position: int, unit: Unit) -> _Branch:

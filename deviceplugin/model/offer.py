@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from deviceplugin.model.plan import Device, Mode, Resource, Unit
+from deviceplugin.model.plan import Device, Health, Mode, Resource, Unit
 
 NONE_REFUSED: Mapping[str, str] = MappingProxyType({})
 NO_FORMER_MODES: Mapping[str, Mode] = MappingProxyType({})
@@ -42,6 +42,12 @@ class Offer:
     def device_by_id(self) -> Mapping[str, Device]:
         """The listed devices by id, in the order of the list; built once, since every Allocate looks ids up."""
         return {device.id: device for device in self.devices}
+
+    @cached_property
+    def undeliverable(self) -> frozenset[str]:
+        """The listed ids that Allocate refuses now, whatever else is asked for with them."""
+        unhealthy = (device.id for device in self.devices if device.health is not Health.HEALTHY)
+        return frozenset(self.refused.keys() & self.device_by_id.keys()).union(unhealthy)
 
     @cached_property
     def unit_by_uuid(self) -> Mapping[str, Unit]:

@@ -60,6 +60,7 @@ def planned(node: Node, config: str) -> dict[str, int]:
 
 def test_the_configs_make_what_is_measured() -> None:
     assert planned(Node(), WHOLE) == {GPU: 8}
+    assert planned(Node(gpus=16), WHOLE) == {GPU: 16}
     assert planned(Node(slices=7), MIXED) == {SLICE: 56}
     assert planned(Node(), time_sliced(200)) == {GPU: 1600}
     five = planned(Node(), five_names())
