@@ -116,6 +116,8 @@ class Watcher:
             self._start_observer()
         if self._observer is None:
             return
+        # A directory that matters no more makes nobody blind.
+        self._complained &= wanted.keys()
         for directory in [d for d in self._watches if d not in wanted or not self._same(d, wanted[d])]:
             watch, _, _ = self._watches.pop(directory)
             self._forget(watch)
@@ -135,9 +137,10 @@ class Watcher:
         return watched_names == names and _identity(directory) == identity
 
     def _start_observer(self) -> None:
-        observer = InotifyObserver()
-        observer.name = f"watch {self._purpose}"
         try:
+            # Making one asks the kernel for an inotify instance, of which a user has few (128 by default).
+            observer = InotifyObserver()
+            observer.name = f"watch {self._purpose}"
             observer.start()
         except OSError as error:
             self._complain("", error)
@@ -175,7 +178,7 @@ class Watcher:
             errno.ENOSPC: "fs.inotify.max_user_watches",
         }.get(error.errno or 0)
         log.warning(
-            "cannot watch %s%s by inotify: %s; looking every second instead%s",
+            "cannot watch %s%s by inotify: %s; comparing it by the clock instead%s",
             self._purpose,
             f" in {directory}" if directory else "",
             error.strerror or error,

@@ -67,6 +67,7 @@ class Node:
         args, env: more flags and variables for the daemon.
         kubelet: None makes one (seeded); tests that need special ones pass a factory of the directory.
         no_numa_file: sysfs has no numa_node files.
+        launcher: words before the daemon's command, which they must end up executing in their own process.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Node:
         kubelet: Callable[[Path], Kubelet] | None = None,
         no_numa_file: bool = False,
         faults: Sequence[str] = (),
+        launcher: Sequence[str] = (),
     ) -> None:
         # Short, since a unix socket's path has 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="dp-"))
@@ -89,6 +91,7 @@ class Node:
         self._no_numa_file = no_numa_file
         self.control = Control(self.root / "faults")
         self._faults = faults
+        self._launcher = launcher
         self.node_file = self.root / ("node.yaml" if driver == "simulated" else "node.txt")
         self._nodes = 0
         self.set_node(text)
@@ -172,7 +175,7 @@ class Node:
     def start(self) -> Self:
         """Start the daemon; does not wait for anything."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "deviceplugin.cli.main", "serve", *self.flags()],
+            [*self._launcher, sys.executable, "-m", "deviceplugin.cli.main", "serve", *self.flags()],
             env=self.environ(),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
