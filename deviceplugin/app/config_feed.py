@@ -26,6 +26,7 @@ class ConfigFeed:
         path: the file as it was named; its links are followed anew at each look.
         read: reads the file's bytes, raises ConfigError.
         post: takes FileRead.
+        slow_look_s: how often the file is compared beside inotify, whatever that says.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class ConfigFeed:
         *,
         monotonic: Callable[[], float],
         on_death: OnDeath,
+        slow_look_s: float = SLOW_LOOK_S,
     ) -> None:
         self._path = Path(path).absolute()
         self._named = path
@@ -43,6 +45,7 @@ class ConfigFeed:
         self._post = post
         self._monotonic = monotonic
         self._on_death = on_death
+        self._slow_look_s = slow_look_s
         self._wake = threading.Event()
         self._forced = False
         self._stopping = False
@@ -60,7 +63,7 @@ class ConfigFeed:
         self._wake.set()
 
     def force(self) -> None:
-        """Read and post whether it changed or not (SIGHUP)."""
+        """Read and post whether it changed or not (SIGHUP); a storm of these is a burst as any other."""
         self._forced = True
         self._wake.set()
 
@@ -73,7 +76,7 @@ class ConfigFeed:
             if now != seen or self._forced:
                 seen = now
                 self._look()
-            if self._wake.wait(BLIND_LOOK_S if self._watcher.blind else SLOW_LOOK_S):
+            if self._wake.wait(min(BLIND_LOOK_S, self._slow_look_s) if self._watcher.blind else self._slow_look_s):
                 self._settle()
                 # An in-place write can keep size and, within the clock's grain, times: an event means look.
                 seen = None
@@ -89,7 +92,7 @@ class ConfigFeed:
 
     def _settle(self) -> None:
         deadline = self._monotonic() + AT_MOST_S
-        while not self._stopping and not self._forced:
+        while not self._stopping:
             self._wake.clear()
             remaining = deadline - self._monotonic()
             if remaining <= 0 or not self._wake.wait(min(QUIET_S, remaining)):

@@ -1,11 +1,11 @@
 """Takes snapshots in a thread of its own: a driver call can hang for a minute, the reconciler may not (design 8)."""
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from deviceplugin.app.events import DriverDown, SnapshotTaken
+from deviceplugin.app.pace import Pace
 from deviceplugin.app.threads import OnDeath, spawn
 from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Snapshot
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 SNAPSHOT_INTERVAL_S = 10.0
 # Reports J2: a driver that arrives after the plugin is noticed within one retry.
 RETRY_INTERVAL_S = 2.0
+# A look costs the driver some hundred calls; SIGHUPs ask for one each.
+LEAST_INTERVAL_S = 0.5
 
 
 class Driver(Protocol):
@@ -58,8 +60,7 @@ class DriverFeed:
         self._on_death = on_death
         self._interval_s = interval_s
         self._retry_s = retry_s
-        self._wake = threading.Event()
-        self._stopping = False
+        self._pace = Pace(least_s=LEAST_INTERVAL_S, monotonic=monotonic)
         self._asking_since: float | None = None
 
     def start(self) -> None:
@@ -68,12 +69,11 @@ class DriverFeed:
 
     def stop(self) -> None:
         """Ask the thread to end; one that is stuck in the driver is left behind."""
-        self._stopping = True
-        self._wake.set()
+        self._pace.stop()
 
     def request(self) -> None:
         """Take a snapshot as soon as possible."""
-        self._wake.set()
+        self._pace.ask()
 
     def waiting_s(self) -> float:
         """How long the present call has been unanswered; 0 when none is running."""
@@ -81,10 +81,9 @@ class DriverFeed:
         return 0.0 if since is None else self._monotonic() - since
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._wake.clear()
-            pause = self._look()
-            self._wake.wait(pause)
+        while not self._pace.stopping:
+            self._pace.looking()
+            self._pace.pause(self._look())
         self._driver.close()
 
     def _look(self) -> float:
@@ -97,6 +96,6 @@ class DriverFeed:
             pause = self._retry_s
         finally:
             self._asking_since = None
-        if not self._stopping:
+        if not self._pace.stopping:
             self._post(event)
         return pause

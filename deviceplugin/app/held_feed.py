@@ -5,11 +5,11 @@ it is called seldom, and never while one of our Allocates runs.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from deviceplugin.app.events import HeldRead
+from deviceplugin.app.pace import Pace
 from deviceplugin.app.threads import OnDeath, spawn
 from deviceplugin.errors import KubeletError
 from deviceplugin.model.held import Held
@@ -17,6 +17,8 @@ from deviceplugin.model.held import Held
 LIST_TIMEOUT_S = 2.0
 # How long a read gives a running Allocate to end before it goes without PodResources.
 IDLE_WAIT_S = 1.0
+# The kubelet's clients share 100 calls a second, 10 at once (contract P1); SIGHUPs ask for a read each.
+LEAST_INTERVAL_S = 0.5
 
 
 class Sources(Protocol):
@@ -49,8 +51,7 @@ class HeldFeed:
         self._post = post
         self._monotonic = monotonic
         self._on_death = on_death
-        self._wake = threading.Event()
-        self._stopping = False
+        self._pace = Pace(least_s=LEAST_INTERVAL_S, monotonic=monotonic)
         self._interval_s = 60.0
 
     def start(self) -> None:
@@ -59,25 +60,24 @@ class HeldFeed:
 
     def stop(self) -> None:
         """Ask the thread to end."""
-        self._stopping = True
-        self._wake.set()
+        self._pace.stop()
 
     def request(self) -> None:
         """Read as soon as possible."""
-        self._wake.set()
+        self._pace.ask()
 
     def every(self, interval_s: float) -> None:
         """Read this often; a shorter pace than now begins at once."""
         sooner = interval_s < self._interval_s
         self._interval_s = interval_s
         if sooner:
-            self._wake.set()
+            self._pace.ask()
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._wake.clear()
+        while not self._pace.stopping:
+            self._pace.looking()
             self._post(self.read())
-            self._wake.wait(self._interval_s)
+            self._pace.pause(self._interval_s)
 
     def read(self) -> HeldRead:
         """One look at both sources."""

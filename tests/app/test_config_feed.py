@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.app import config_feed, files
+from deviceplugin.app import config_feed
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.events import FileRead
 from deviceplugin.config.load import read_config_file
@@ -22,15 +22,22 @@ class Watched:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.posted: queue.SimpleQueue[FileRead] = queue.SimpleQueue()
+        self.count = 0
         self.deaths: list[BaseException] = []
         self.feed = ConfigFeed(
             str(path),
             read_config_file,
-            self.posted.put,
+            self._take,
             monotonic=time.monotonic,
             on_death=lambda _, error: self.deaths.append(error),
+            # It would notice as well, a little later: these tests are about being told.
+            slow_look_s=60.0,
         )
         self.feed.start(path.read_bytes(), None)
+
+    def _take(self, event: FileRead) -> None:
+        self.count += 1
+        self.posted.put(event)
 
     def next(self) -> FileRead:
         return self.posted.get(timeout=5)
@@ -90,12 +97,6 @@ def plain(tmp_path: Path) -> Path:
     directory.mkdir()
     (directory / "config.yaml").write_text("first")
     return directory / "config.yaml"
-
-
-@pytest.fixture(autouse=True)
-def only_inotify(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slow look would notice as well, a little later: these tests are about being told."""
-    monkeypatch.setattr(config_feed, "SLOW_LOOK_S", 60.0)
 
 
 def test_configmap_swap(mounted: Path, watch: Callable[[Path], Watched]) -> None:
@@ -193,26 +194,17 @@ def test_force_posts_the_same_content(plain: Path, watch: Callable[[Path], Watch
     assert watched.next().data == b"first"
 
 
-def test_slow_look_where_inotify_is_exhausted(
-    plain: Path,
-    watch: Callable[[Path], Watched],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    class Exhausted:
-        name = ""
-
-        def start(self) -> None:
-            raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(files, "InotifyObserver", Exhausted)
-    monkeypatch.setattr(config_feed, "BLIND_LOOK_S", 0.05)
+def test_a_storm_of_forced_reads_is_bounded_by_the_debounce(plain: Path, watch: Callable[[Path], Watched]) -> None:
+    """SIGHUPs a thousand times a second are some reads a second, and the last one counts."""
     watched = watch(plain)
-    plain.write_text("second, seen by looking")
-    watched.expect("second, seen by looking")
-    complaints = [record.message for record in caplog.records if "inotify" in record.message]
-    assert len(complaints) == 1
-    assert "fs.inotify.max_user_instances" in complaints[0]
+    began = time.monotonic()
+    while time.monotonic() < began + 1.0:
+        watched.feed.force()
+        time.sleep(0.001)
+    plain.write_text("after the storm")
+    watched.feed.force()
+    watched.expect("after the storm")
+    assert watched.count <= 2 + (time.monotonic() - began) / config_feed.AT_MOST_S
 
 
 def test_stop_ends_every_thread(plain: Path, watch: Callable[[Path], Watched]) -> None:
