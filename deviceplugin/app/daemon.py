@@ -15,7 +15,7 @@ from deviceplugin import __version__
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
 from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
-from deviceplugin.app.events import Event, LinkChanged, Stop
+from deviceplugin.app.events import Event, KubeletCame, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.kubelet_feed import KubeletFeed
 from deviceplugin.app.reconciler import Reconciler, StartRules
@@ -28,7 +28,7 @@ from deviceplugin.driver import open_driver
 from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.ledger import Ledger
-from deviceplugin.kubelet.link import KubeletLink
+from deviceplugin.kubelet.link import KubeletLink, KubeletStarted
 from deviceplugin.kubelet.paths import KubeletPaths
 from deviceplugin.observe.status_socket import StatusSocket
 
@@ -73,7 +73,7 @@ class Daemon:
             kubelet_socket=kubelet_socket,
             ledger=ledger,
             monotonic=self._monotonic,
-            notify=lambda event: inbox.put(LinkChanged(event.name)),
+            notify=lambda event: inbox.put(KubeletCame()) if isinstance(event, KubeletStarted) else None,
             on_death=partial(self._died, "kubelet-link"),
         )
         held_feed = HeldFeed(

@@ -59,10 +59,8 @@ class HeldRead:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkChanged:
-    """A resource was registered, lost its stream, or failed to register; the details are in the link's states."""
-
-    resource: str
+class KubeletCame:
+    """A kubelet has started; for a while its silence about what is held proves nothing (contract P5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +73,4 @@ class Stop:
     """End the loop."""
 
 
-Event = FileRead | SnapshotTaken | DriverDown | HeldRead | LinkChanged | Tick | Stop
+Event = FileRead | SnapshotTaken | DriverDown | HeldRead | KubeletCame | Tick | Stop

@@ -1,7 +1,7 @@
 """When a held device counts as free: a pure fold over reads of PodResources and the checkpoint (contract P5, P8)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deviceplugin.app.events import HeldRead
 from deviceplugin.model.held import Held
@@ -20,13 +20,20 @@ class Holding:
     Attributes:
         held: ids that may be held; `unknown_because` when the last read gave nothing.
         missing_since: (resource, id) -> monotonic seconds of the first read that lacked it.
+        unproven: held when a kubelet started, and in none of its answers so far. A kubelet that lost its checkpoint
+            doesn't know of them, nor does one that has just begun (A31, P5), while their pods run on.
         only_checkpointed: ids that the checkpoint has and PodResources lacks: ended pods whose entry stays until the
             kubelet writes the file again (contract C3), or finished init containers that still hold (A12, P2).
     """
 
     held: Held = field(default_factory=Held)
     missing_since: Mapping[Key, float] = field(default_factory=dict)
+    unproven: frozenset[Key] = frozenset()
     only_checkpointed: Held = field(default_factory=Held)
+
+    def kubelet_started(self) -> "Holding":
+        """A new kubelet's silence about what is held proves nothing before it has settled."""
+        return replace(self, missing_since={}, unproven=frozenset(_keys(self.held)))
 
     def after(self, read: HeldRead, *, kubelet_settled: bool, ours_by_name: frozenset[str] = frozenset()) -> "Holding":
         """Fold one read in.
@@ -34,23 +41,24 @@ class Holding:
         Args:
             read: what the feed posted.
             kubelet_settled: false for a while after a kubelet start, when PodResources may list too little (P5): then
-                only a checkpoint that lacks an id counts against it.
+                only a checkpoint counts that lacks an id which this kubelet has shown before.
             ours_by_name: resources in force or planned; others are ours by the form of their ids.
         """
         if read.listed is None and read.checkpointed is None:
-            return Holding(Held(self.held.ids, read.problem), self.missing_since, self.only_checkpointed)
+            return replace(self, held=Held(self.held.ids, read.problem))
         listed = ours(read.listed or Held(), ours_by_name)
         checkpointed = ours(read.checkpointed or Held(), ours_by_name)
         seen = _keys(listed) | _keys(checkpointed)
-        may_free = kubelet_settled or read.checkpointed is not None
+        unproven = self.unproven - seen if not kubelet_settled else frozenset()
         kept, missing = set(seen), {}
         for key in _keys(self.held) - seen:
             since = self.missing_since.get(key, read.began_at)
+            may_free = kubelet_settled or (read.checkpointed is not None and key not in unproven)
             if not may_free or read.began_at - since < APART_S:
                 kept.add(key)
                 missing[key] = since
         only = _keys(checkpointed) - _keys(listed) if read.listed is not None else set()
-        return Holding(_held(kept), missing, _held(only))
+        return Holding(_held(kept), missing, unproven, _held(only))
 
 
 def _keys(held: Held) -> set[Key]:

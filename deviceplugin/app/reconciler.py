@@ -4,18 +4,19 @@ import gc
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from deviceplugin.app import announce
 from deviceplugin.app.apply import apply_plan, close_retired
 from deviceplugin.app.echo import Echo
-from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, LinkChanged, SnapshotTaken, Stop, Tick
+from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, KubeletCame, SnapshotTaken, Stop, Tick
 from deviceplugin.app.holding import Holding
 from deviceplugin.app.ports import HeldRequest, Ledger, Link
 from deviceplugin.app.state import Refused, State
 from deviceplugin.config.model import Config
 from deviceplugin.errors import ConfigError, DevicePluginError, NotOfferedError
+from deviceplugin.model.held import KUBELET_SETTLING_S
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Mode, Plan
 from deviceplugin.planning.build import build
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 BEAT_S = 2.0
 # Pace of reading what is held: while a change waits for it, while handed-out ids are unconfirmed, else.
 HELD_WAITING_S, HELD_RECENT_S, HELD_IDLE_S = 2.0, 10.0, 30.0
-# PodResources may list too little for a while after a kubelet start (contract P5).
-KUBELET_SETTLING_S = 60.0
 # A list sent only to make the kubelet rewrite its checkpoint costs it an fsync (L13): seldom.
 RESEND_S = 10.0
 
@@ -88,7 +87,7 @@ class Reconciler:
             refused=Refused(refused, time.time()) if refused else None,
         )
         self._beat_at = monotonic()
-        self._kubelet_seen_at = monotonic()
+        self._kubelet_came_at = monotonic()
         self._resent_at = -RESEND_S
         self._echo = Echo()
         # Something that is not part of the state may let more of the plan come into force.
@@ -110,15 +109,22 @@ class Reconciler:
             self._beat_at = self._monotonic()
             if any(isinstance(event, Stop) for event in events):
                 return
-            before = self._state
-            for event in events:
+            self.step(events)
+
+    def step(self, events: Sequence[Event]) -> None:
+        """Take these events in, in order, then bring about what follows from them."""
+        before = self._state
+        newest_file = max((i for i, event in enumerate(events) if isinstance(event, FileRead)), default=-1)
+        for i, event in enumerate(events):
+            # What a file said before it said something else is nobody's wish any more.
+            if i == newest_file or not isinstance(event, FileRead):
                 self._learn(event)
-            if self._state is not before or self._again:
-                self._reconcile(before)
-                # What a reload or a new inventory leaves behind is in cycles: collected at once it is used again by the
-                # next one, instead of making the process grow. Little is looked at, since `Daemon.run` froze the rest.
-                gc.collect()
-            self._house_keeping()
+        if self._state is not before or self._again:
+            self._reconcile(before)
+            # What a reload or a new inventory leaves behind is in cycles: collected at once it is used again by the
+            # next one, instead of making the process grow. Little is looked at, since `Daemon.run` froze the rest.
+            gc.collect()
+        self._house_keeping()
 
     def _take(self) -> list[Event]:
         timeout = 0.1 if self._again else BEAT_S
@@ -148,9 +154,12 @@ class Reconciler:
             self._learn_driver_down(event)
         elif isinstance(event, HeldRead):
             self._learn_held(event)
-        elif isinstance(event, LinkChanged):
-            # A new registration: the kubelet may just have started (contract P5).
-            self._kubelet_seen_at = self._monotonic()
+        elif isinstance(event, KubeletCame):
+            self._kubelet_came_at = self._monotonic()
+            if state.holding is not None:
+                self._state = replace(state, holding=state.holding.kubelet_started())
+            # Its checkpoint shows now what it knows of, even of pods that have ended meanwhile.
+            self._held_feed.request()
 
     def _learn_file(self, event: FileRead) -> None:
         try:
@@ -190,7 +199,7 @@ class Reconciler:
 
     def _learn_held(self, event: HeldRead) -> None:
         holding = self._state.holding or Holding()
-        settled = self._monotonic() - self._kubelet_seen_at > KUBELET_SETTLING_S
+        settled = self._monotonic() - self._kubelet_came_at > KUBELET_SETTLING_S
         after = holding.after(event, ours_by_name=self._our_names(), kubelet_settled=settled)
         if event.listed is not None:
             handed_out = self._ledger.held()
@@ -211,6 +220,7 @@ class Reconciler:
     # Planning and applying.
 
     def _reconcile(self, before: State) -> None:
+        self._again = False
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
             return

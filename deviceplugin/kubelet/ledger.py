@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from deviceplugin.errors import AllocationError
-from deviceplugin.model.held import Held
+from deviceplugin.model.held import KUBELET_SETTLING_S, Held
 from deviceplugin.model.plan import Unit
 
 READS_APART_S: Final = 5.0  # two reads that lack an id must be this far apart to end its entry
-KUBELET_SETTLING_S: Final = 30.0  # after a start the kubelet's PodResources grows pod by pod (P5)
 NAMED_IN_LOG: Final = 3
 
 log = logging.getLogger(__name__)
@@ -22,11 +21,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Entry:
-    """One id handed out; `missed_at`: when the first of the reads began that lack it since."""
+    """One id handed out.
+
+    Attributes:
+        missed_at: when the first of the reads began that lack it since.
+        unproven: it was handed out for an earlier kubelet, and no read of the present one has shown it.
+    """
 
     unit_uuid: str
     handed_out_at: float
     missed_at: float | None = None
+    unproven: bool = False
 
 
 class Ledger:
@@ -44,7 +49,7 @@ class Ledger:
         self._entries: dict[str, dict[str, dict[str, _Entry]]] = {}
         self._running: dict[int, str] = {}
         self._next_call = 0
-        self._trust_reads_from = float("-inf")
+        self._kubelet_started_at = float("-inf")
 
     @property
     def running(self) -> int:
@@ -111,27 +116,30 @@ class Ledger:
     def observe(self, read: Held, began_at: float) -> None:
         """Take note of one read of PodResources, begun at `began_at`; the checkpoint won't do, it keeps the dead (C3).
 
-        A read that failed, or that began while the kubelet settles, proves nothing and ends nothing.
+        A read that failed, or that began before the kubelet's last start, proves nothing. While the kubelet settles it
+        ends only entries that this kubelet has made or shown before: PodResources is short then (P5), and a kubelet
+        that lost its checkpoint knows nothing of pods that run on (A31).
         """
         if read.unknown_because:
             return
         with self._idle:
-            if began_at < self._trust_reads_from:
+            if began_at < self._kubelet_started_at:
                 return
+            settled = began_at >= self._kubelet_started_at + KUBELET_SETTLING_S
             for resource, gpus in self._entries.items():
                 held = read.of(resource)
                 for entries in gpus.values():
-                    for device_id in [i for i, entry in entries.items() if _ends(entry, i in held, began_at)]:
+                    for device_id in [i for i, entry in entries.items() if _ends(entry, i in held, began_at, settled)]:
                         del entries[device_id]
 
     def kubelet_started(self) -> None:
         """A kubelet has just started: for a while its PodResources is empty or short and proves nothing (P5)."""
         with self._idle:
-            self._trust_reads_from = self._monotonic() + KUBELET_SETTLING_S
+            self._kubelet_started_at = self._monotonic()
             for gpus in self._entries.values():
                 for entries in gpus.values():
                     for entry in entries.values():
-                        entry.missed_at = None
+                        entry.missed_at, entry.unproven = None, True
 
     def _refuse_overlap(self, resource: str, unit: Unit, now: float) -> None:
         for other, gpus in self._entries.items():
@@ -147,12 +155,14 @@ class Ledger:
                     )
 
 
-def _ends(entry: _Entry, held: bool, read_began_at: float) -> bool:
+def _ends(entry: _Entry, held: bool, read_began_at: float, settled: bool) -> bool:
     """Take note in `entry` of one read; whether it is the second that lacks the id."""
     if entry.handed_out_at >= read_began_at:
         return False
     if held:
-        entry.missed_at = None
+        entry.missed_at, entry.unproven = None, False
+    elif entry.unproven and not settled:
+        return False
     elif entry.missed_at is None:
         entry.missed_at = read_began_at
     else:

@@ -15,6 +15,7 @@ from deviceplugin.kubelet.lifecycle import Lifecycle
 from deviceplugin.kubelet.lookout import Sighting, look_after_s
 from deviceplugin.kubelet.service import ResourceService
 from deviceplugin.kubelet.states import (
+    KubeletStarted,
     LinkEvent,
     Registered,
     RegistrationFailed,
@@ -26,6 +27,7 @@ from deviceplugin.model.offer import Offer
 
 __all__ = [
     "KubeletLink",
+    "KubeletStarted",
     "LinkEvent",
     "Registered",
     "RegistrationFailed",
@@ -207,6 +209,7 @@ class KubeletLink:
             self._kubelet_seen = kubelet.identity
             log.info("the kubelet has a new socket %s", self._kubelet_socket)
             self._ledger.kubelet_started()
+            self._notify(KubeletStarted())
         now = self._monotonic()
         dues = [lifecycle.step(now, kubelet) for lifecycle in lifecycles]
         seeking = [since for lifecycle in lifecycles if (since := lifecycle.seeking_since) is not None]

@@ -33,7 +33,12 @@ class SocketConflict:
     path: str
 
 
-LinkEvent = Registered | StreamLost | RegistrationFailed | SocketConflict
+@dataclass(frozen=True, slots=True)
+class KubeletStarted:
+    """A kubelet has begun: a new registration socket is there. What it says of held devices is short at first (P5)."""
+
+
+LinkEvent = KubeletStarted | Registered | StreamLost | RegistrationFailed | SocketConflict
 
 
 @dataclass(frozen=True, slots=True)

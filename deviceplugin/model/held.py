@@ -3,6 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
+
+KUBELET_SETTLING_S: Final = 60.0
+"""After its start the kubelet's PodResources is empty, then grows pod by pod (contract P5): until this long after it,
+an id that no read of the new kubelet has shown yet is not known to be free (P8)."""
 
 NOTHING: Mapping[str, frozenset[str]] = MappingProxyType({})
 

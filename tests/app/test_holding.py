@@ -42,17 +42,36 @@ def test_an_id_that_is_seen_again_starts_over() -> None:
 
 def test_a_short_list_of_a_young_kubelet_frees_nothing() -> None:
     """P5: after a kubelet start PodResources is empty, then grows."""
-    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True).kubelet_started()
     for at in (10, 20, 30):
         holding = holding.after(read(at, held()), kubelet_settled=False)
     assert holding.held.of(NAME) == {A}
 
 
-def test_a_young_kubelets_checkpoint_frees() -> None:
-    holding = Holding().after(read(0, held(A)), kubelet_settled=True)
-    for at in (10, 20):
+def test_a_young_kubelet_frees_by_its_checkpoint_what_it_has_shown_before() -> None:
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True).kubelet_started()
+    holding = holding.after(read(10, held(), held(A)), kubelet_settled=False)
+    for at in (20, 30):
+        assert holding.held.of(NAME) == {A}
         holding = holding.after(read(at, held(), held()), kubelet_settled=False)
     assert holding.held.of(NAME) == frozenset()
+
+
+def test_a_checkpoint_that_was_lost_frees_nothing_before_the_kubelet_has_settled() -> None:
+    """A31, P8: the new kubelet writes a checkpoint that lacks the pods that run on."""
+    holding = Holding().after(read(0, held(A)), kubelet_settled=True).kubelet_started()
+    for at in (10, 20, 30):
+        holding = holding.after(read(at, held(), held()), kubelet_settled=False)
+        assert holding.held.of(NAME) == {A}
+    holding = holding.after(read(100, held(), held()), kubelet_settled=True)
+    assert holding.held.of(NAME) == frozenset()
+
+
+def test_an_unreadable_checkpoint_of_a_young_kubelet_frees_nothing() -> None:
+    holding = Holding().after(read(0, held(), held(A)), kubelet_settled=False)
+    for at in (10, 20, 30):
+        holding = holding.after(read(at, held()), kubelet_settled=False)
+    assert holding.held.of(NAME) == {A}
 
 
 def test_a_read_that_fails_keeps_what_is_known_and_says_why() -> None:

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from deviceplugin.errors import AllocationError
-from deviceplugin.kubelet.ledger import KUBELET_SETTLING_S, READS_APART_S, Ledger
-from deviceplugin.model.held import Held
+from deviceplugin.kubelet.ledger import READS_APART_S, Ledger
+from deviceplugin.model.held import KUBELET_SETTLING_S, Held
 from deviceplugin.model.plan import Unit
 from tests.allocation.offers import gpu, mig
 
@@ -86,6 +86,27 @@ def test_a_read_that_failed_proves_nothing(ledger: Ledger) -> None:
     ledger.hand_out(GPU, whole(gpu(0)))
     for began_at in (101.0, 110.0, 120.0):
         ledger.observe(Held(unknown_because="no socket"), began_at)
+    assert ledger.held().of(GPU)
+
+
+def test_a_young_kubelet_frees_what_it_has_shown_before(ledger: Ledger, clock: Clock) -> None:
+    ledger.hand_out(GPU, whole(gpu(0)))
+    clock.now = 102.0
+    ledger.kubelet_started()
+    ledger.observe(Held({GPU: frozenset(whole(gpu(0)))}), 103.0)
+    ledger.observe(NOTHING, 104.0)
+    assert ledger.held().of(GPU)
+    ledger.observe(NOTHING, 104.0 + READS_APART_S)
+    assert not ledger.held().of(GPU)
+
+
+def test_a_read_of_the_kubelet_before_proves_nothing(ledger: Ledger, clock: Clock) -> None:
+    ledger.hand_out(GPU, whole(gpu(0)))
+    clock.now = 120.0
+    ledger.kubelet_started()
+    ledger.observe(Held({GPU: frozenset(whole(gpu(0)))}), 119.0)
+    for began_at in (125.0, 135.0):
+        ledger.observe(NOTHING, began_at)
     assert ledger.held().of(GPU)
 
 
