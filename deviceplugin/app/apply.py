@@ -14,6 +14,8 @@ from deviceplugin.planning.transition import Transition, transition
 
 log = logging.getLogger(__name__)
 
+NOTHING_HELD = Held()
+
 # Handlers answer in well under a millisecond; one that takes this long is a client that vanished half-way.
 IDLE_TIMEOUT_S = 1.0
 # A list that became empty must be seen by node status (<= 10.4 s, contract L11) before its stream ends (L9, D7).
@@ -26,11 +28,13 @@ class Outcome:
 
     Attributes:
         complete: false when an Allocate was still running: the lists were not sent, apply again.
+        gives_way: ids that were withdrawn for another resource's sake: apply again once the kubelet shows none of them.
     """
 
     offers: Mapping[str, Offer]
     waiting: tuple[Waiting, ...]
     complete: bool
+    gives_way: Held = NOTHING_HELD
 
 
 def apply_plan(
@@ -39,7 +43,8 @@ def apply_plan(
     """Take the plan as far into force as held devices allow.
 
     Order: the handlers refuse what is to go; wait for running Allocates; only then the lists, in the order of
-    `Transition.sequence`, in which no GPU is Healthy under two resources; new resources register with the kubelet.
+    `Transition.sequence`; new resources register with the kubelet. What one resource gains from another comes with
+    another call, once the kubelet has seen what gives way.
 
     Args:
         in_force: what the link serves now; an offer that does not change is not touched at all.
@@ -50,8 +55,9 @@ def apply_plan(
     known = held.union(ledger.held())
     step = transition(in_force, plan, known, snapshot=snapshot)
     while _withdraws(step):
-        for offer in _first_steps(step):
-            link.answer_from(offer)
+        for offer in step.sequence:
+            if offer.name in in_force:
+                link.answer_from(offer)
         if not ledger.wait_idle(IDLE_TIMEOUT_S):
             log.warning("an Allocate is still running; lists that withdraw devices wait for it (contract L17)")
             return Outcome(in_force, step.waiting, complete=False)
@@ -61,17 +67,16 @@ def apply_plan(
             break
         known = now_known
         step = transition(in_force, plan, known, snapshot=snapshot)
-    served = set(in_force)
     for offer in step.sequence:
-        if offer.name in served:
-            link.answer_from(offer)
-            link.send(offer.name)
-        else:
+        before = in_force.get(offer.name)
+        if before is None:
             link.open(offer)
-            served.add(offer.name)
-    for name in sorted(step.listed):
-        log.info("%s: %s", name, _change_in_words(in_force[name], next(o for o in step.offers if o.name == name)))
-    return Outcome({offer.name: offer for offer in step.offers}, step.waiting, complete=True)
+            continue
+        link.answer_from(offer)
+        link.send(offer.name)
+        if offer.devices != before.devices:
+            log.info("%s: %s", offer.name, _change_in_words(before, offer))
+    return Outcome(step.after, step.waiting, complete=True, gives_way=step.gives_way)
 
 
 def _withdraws(step: Transition) -> bool:
@@ -83,15 +88,6 @@ def _withdraws(step: Transition) -> bool:
         ):
             return True
     return False
-
-
-def _first_steps(step: Transition) -> list[Offer]:
-    """For each resource in force the first offer of the sequence: without what it gains from another."""
-    first: dict[str, Offer] = {}
-    for offer in step.sequence:
-        if offer.name in step.in_force:
-            first.setdefault(offer.name, offer)
-    return list(first.values())
 
 
 def _change_in_words(before: Offer, after: Offer) -> str:

@@ -21,6 +21,7 @@ from deviceplugin.app.kubelet_feed import KubeletFeed
 from deviceplugin.app.reconciler import Reconciler, StartRules
 from deviceplugin.app.report import Report, Sources
 from deviceplugin.app.threads import spawn
+from deviceplugin.app.vanishing import Vanishing
 from deviceplugin.config.load import parse_config, read_config_file
 from deviceplugin.config.model import Config
 from deviceplugin.config.settings import Settings
@@ -76,18 +77,21 @@ class Daemon:
             notify=lambda event: inbox.put(KubeletCame()) if isinstance(event, KubeletStarted) else None,
             on_death=partial(self._died, "kubelet-link"),
         )
+        sources = HeldSources(KubeletPaths(kubelet_socket, Path(settings.kubelet_root_dir)))
         held_feed = HeldFeed(
-            HeldSources(KubeletPaths(kubelet_socket, Path(settings.kubelet_root_dir))),
+            sources,
             ledger.wait_idle,
             inbox.put,
             monotonic=self._monotonic,
             on_death=self._died,
         )
+        vanishing = Vanishing(sources.allocatable, inbox.put, monotonic=self._monotonic, on_death=self._died)
         reconciler = Reconciler(
             inbox=inbox,
             link=link,
             ledger=ledger,
             held_feed=held_feed,
+            vanishing=vanishing,
             parse=partial(self._parse, settings.config_file or ""),
             initial=config,
             refused=problem.problems if problem else (),
@@ -136,7 +140,12 @@ class Daemon:
         ended = self._ending.wait()
 
         log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
-        steps: list[Callable[[], None]] = [partial(inbox.put, Stop()), partial(link.stop, STOP_S), status.close]
+        steps: list[Callable[[], None]] = [
+            partial(inbox.put, Stop()),
+            vanishing.stop,
+            partial(link.stop, STOP_S),
+            status.close,
+        ]
         steps += [feed.stop for feed in (driver_feed, held_feed, kubelet_feed, self._config_feed) if feed is not None]
         self._stop(steps)
         return ended.exit_status

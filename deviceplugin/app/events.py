@@ -64,6 +64,11 @@ class KubeletCame:
 
 
 @dataclass(frozen=True, slots=True)
+class Vanished:
+    """The kubelet no longer counts on what was withdrawn for another resource's sake, or was waited for in vain."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: something is due."""
 
@@ -73,4 +78,4 @@ class Stop:
     """End the loop."""
 
 
-Event = FileRead | SnapshotTaken | DriverDown | HeldRead | KubeletCame | Tick | Stop
+Event = FileRead | SnapshotTaken | DriverDown | HeldRead | KubeletCame | Vanished | Tick | Stop

@@ -73,3 +73,10 @@ class HeldRequest(Request, Protocol):
 
     def every(self, interval_s: float) -> None:
         """Look this often."""
+
+
+class VanishingWait(Protocol):
+    """Tells when withdrawn devices are gone at the kubelet (deviceplugin.app.vanishing)."""
+
+    def wait_for(self, withdrawn: Held) -> None:
+        """Have Vanished posted once the kubelet shows none of these."""

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from deviceplugin.app import announce
 from deviceplugin.app.apply import apply_plan, close_retired
 from deviceplugin.app.echo import Echo
-from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, KubeletCame, SnapshotTaken, Stop, Tick
+from deviceplugin.app.events import (
+    DriverDown,
+    Event,
+    FileRead,
+    HeldRead,
+    KubeletCame,
+    SnapshotTaken,
+    Stop,
+    Tick,
+    Vanished,
+)
 from deviceplugin.app.holding import Holding
-from deviceplugin.app.ports import HeldRequest, Ledger, Link
+from deviceplugin.app.ports import HeldRequest, Ledger, Link, VanishingWait
 from deviceplugin.app.state import Refused, State
 from deviceplugin.config.model import Config
 from deviceplugin.errors import ConfigError, DevicePluginError, NotOfferedError
@@ -54,6 +64,7 @@ class Reconciler:
         inbox: where everybody puts events; only the reconciler takes them.
         link, ledger: the kubelet's side.
         held_feed: asked for a read when one is needed, and paced.
+        vanishing: asked when one resource gives devices up for another.
         parse: bytes of the config file -> Config; raises ConfigError.
         initial: the config read before the start; None when it was refused and the start goes on without.
         refused: the findings in that case.
@@ -68,6 +79,7 @@ class Reconciler:
         link: Link,
         ledger: Ledger,
         held_feed: HeldRequest,
+        vanishing: VanishingWait,
         parse: Callable[[bytes], Config],
         initial: Config | None,
         refused: tuple[str, ...],
@@ -77,6 +89,7 @@ class Reconciler:
         self._link = link
         self._ledger = ledger
         self._held_feed = held_feed
+        self._vanishing = vanishing
         self._parse = parse
         self._rules = rules
         self._monotonic = monotonic
@@ -90,6 +103,8 @@ class Reconciler:
         self._kubelet_came_at = monotonic()
         self._resent_at = -RESEND_S
         self._echo = Echo()
+        # The kubelet has yet to see that one resource gave devices up for another.
+        self._gives_way = False
         # Something that is not part of the state may let more of the plan come into force.
         self._again = False
 
@@ -154,6 +169,8 @@ class Reconciler:
             self._learn_driver_down(event)
         elif isinstance(event, HeldRead):
             self._learn_held(event)
+        elif isinstance(event, Vanished):
+            self._gives_way, self._again = False, True
         elif isinstance(event, KubeletCame):
             self._kubelet_came_at = self._monotonic()
             if state.holding is not None:
@@ -220,6 +237,8 @@ class Reconciler:
     # Planning and applying.
 
     def _reconcile(self, before: State) -> None:
+        if self._gives_way:
+            return
         self._again = False
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
@@ -237,6 +256,9 @@ class Reconciler:
             ledger=self._ledger,
         )
         self._again = not outcome.complete
+        self._gives_way = any(outcome.gives_way.ids.values())
+        if self._gives_way:
+            self._vanishing.wait_for(outcome.gives_way)
         announce.waiting(state.waiting, outcome.waiting)
         self._state = replace(self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting)
         if before.plan is None:

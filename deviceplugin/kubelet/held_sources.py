@@ -8,7 +8,7 @@ from deviceplugin.model.held import Held
 
 
 class HeldSources:
-    """Both sources of one kubelet; safe from one thread."""
+    """Both sources of one kubelet; safe from any thread."""
 
     def __init__(self, paths: KubeletPaths) -> None:
         self._checkpoint = paths.checkpoint

@@ -6,7 +6,7 @@ Nothing else is remembered, so applying the same plan again changes nothing, and
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,15 +34,23 @@ class Transition:
         offers: the complete next state, by name: one for each resource that must keep a server. A retired resource
             lists what is held of it, in the end nothing; its server may end then (L9, A25).
         waiting: the changes of plan that wait, by resource.
-        sequence: the offers to bring into force, in this order. A resource that gives up one GPU for another may
-            stand in it twice, first without what it gains: so no GPU is Healthy under two names at any moment (D7).
+        sequence: the offers to bring into force now, in this order: without what a resource gains from another one.
+        gives_way: the ids that they withdraw for another resource's sake. Lists of two resources reach the kubelet in
+            any order, so that the gains follow, by another transition, once it shows none of these (R15): at no
+            moment is a GPU Healthy under two names (D7).
         in_force: what it started from.
     """
 
     offers: tuple[Offer, ...]
     waiting: tuple[Waiting, ...]
     sequence: tuple[Offer, ...]
+    gives_way: Held
     in_force: Mapping[str, Offer]
+
+    @cached_property
+    def after(self) -> Mapping[str, Offer]:
+        """What is in force after the sequence, by name; `offers` unless something gives way."""
+        return {**self.in_force, **{one.name: one for one in self.sequence}}
 
     @cached_property
     def unchanged(self) -> frozenset[str]:
@@ -100,38 +108,39 @@ def transition(
     steps = [offers.next(name) for name in sorted(names)]
     waiting = tuple(one for step in steps for one in offers.waiting(step))
     following = tuple(step.offer for step in steps)
-    return Transition(following, waiting, tuple(_sequence(in_force, following, offers.parents)), in_force)
+    return Transition(following, waiting, *_sequence(in_force, following, offers.parents), in_force)
 
 
-def _sequence(in_force: Mapping[str, Offer], offers: Sequence[Offer], parents: Parents) -> Iterator[Offer]:
-    """What withdraws, then what adds; what does both at once is split only where another resource gave the GPU up."""
-    given_up: defaultdict[str, set[str]] = defaultdict(set)
-    given_up_on: defaultdict[str, set[str]] = defaultdict(set)
+def _sequence(
+    in_force: Mapping[str, Offer], offers: Sequence[Offer], parents: Parents
+) -> tuple[tuple[Offer, ...], Held]:
+    """What to do now, first what withdraws; and the ids that must have vanished before the rest is done."""
+    given_up: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     for offer in offers:
-        for uuid in {unit_of(one) for one in _lost(in_force.get(offer.name), offer)}:
-            given_up[uuid].add(offer.name)
-            if (gpu := parents.gpu_of(uuid)) is not None:
-                given_up_on[gpu].add(offer.name)
+        for device_id in _lost(in_force.get(offer.name), offer):
+            for uuid in (unit_of(device_id), parents.gpu_of(unit_of(device_id))):
+                if uuid is not None:
+                    given_up[uuid].add((offer.name, device_id))
 
-    def comes_from_elsewhere(device_id: str, name: str) -> bool:
+    def givers(device_id: str, name: str) -> set[tuple[str, str]]:
         uuid = unit_of(device_id)
-        givers = given_up[uuid] | given_up_on[uuid] | given_up[parents.gpu_of(uuid) or uuid]
-        return bool(givers - {name})
+        found = given_up[uuid] | given_up[parents.gpu_of(uuid) or uuid]
+        return {(giver, given) for giver, given in found if giver != name and parents.overlap(unit_of(given), uuid)}
 
-    later = []
+    now, gives_way = [], defaultdict(set)
     for offer in offers:
         before = in_force.get(offer.name)
         if before == offer:
             continue
-        late = {one for one in _gained(before, offer) if comes_from_elsewhere(one, offer.name)}
-        if not _lost(before, offer):
-            later.append(offer)
-        elif late:
-            yield replace(offer, devices=tuple(device for device in offer.devices if device.id not in late))
-            later.append(offer)
-        else:
-            yield offer
-    yield from sorted(later, key=lambda offer: offer.name not in in_force)
+        late = {one: way for one in _gained(before, offer) if (way := givers(one, offer.name))}
+        for giver, given in set().union(*late.values()):
+            gives_way[giver].add(given)
+        if not late:
+            now.append(offer)
+        elif before is not None:
+            now.append(replace(offer, devices=tuple(device for device in offer.devices if device.id not in late)))
+    now.sort(key=lambda offer: (not _lost(in_force.get(offer.name), offer), offer.name not in in_force))
+    return tuple(now), Held({name: frozenset(ids) for name, ids in gives_way.items()})
 
 
 def _lost(before: Offer | None, after: Offer) -> AbstractSet[str]:

@@ -243,9 +243,15 @@ def test_any_history_of_edits_layouts_and_pods(edits: list[tuple[Snapshot, Confi
         step = transition(in_force, plan, now, snapshot=snapshot)
         after = {offer.name: offer for offer in step.offers}
         on_the_wire = dict(in_force)
-        for offer in step.sequence:
-            on_the_wire[offer.name] = offer
-            assert_never_double(on_the_wire, ever)
+        part = step
+        for last in (False, True):
+            # Lists of several resources reach the kubelet in any order.
+            order = data.draw(st.permutations(part.sequence), "order of lists")
+            for offer in order:
+                on_the_wire[offer.name] = offer
+                assert_never_double(on_the_wire, ever)
+            assert last or part.gives_way.ids or on_the_wire == after
+            part = transition(on_the_wire, plan, now, snapshot=snapshot)
         assert on_the_wire == after
         for name, ids in held.items():
             assert ids <= after[name].device_by_id.keys()

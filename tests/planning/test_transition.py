@@ -300,16 +300,39 @@ def test_two_resources_that_swap_gpus_withdraw_first() -> None:
         entry(2, *indices(1), rename="nvidia.com/a"), entry(2, *indices(0), rename="nvidia.com/b", number=1)
     )
     step = transition(in_force, build(plain(2), swapped), NONE_HELD)
-    assert [(offer.name[-1], len(offer.devices)) for offer in step.sequence] == [("a", 0), ("b", 0), ("a", 2), ("b", 2)]
+    assert [(offer.name[-1], len(offer.devices)) for offer in step.sequence] == [("a", 0), ("b", 0)]
+    assert step.gives_way.ids == {name: frozenset(in_force[name].device_by_id) for name in in_force}
+    gains = transition(step.after, build(plain(2), swapped), NONE_HELD)
+    assert [(offer.name[-1], len(offer.devices)) for offer in gains.sequence] == [("a", 2), ("b", 2)]
+    assert not gains.gives_way.ids
 
 
 def test_what_only_gives_comes_before_what_only_takes() -> None:
     in_force = start(plain(2), WHOLE)
     step = transition(in_force, build(plain(2), PART), NONE_HELD)
-    assert [(offer.name, len(offer.devices)) for offer in step.sequence] == [
-        ("nvidia.com/gpu", 1),
-        ("nvidia.com/gpu.shared", 4),
-    ]
+    assert [(offer.name, len(offer.devices)) for offer in step.sequence] == [("nvidia.com/gpu", 1)]
+    (given_up,) = step.gives_way.of("nvidia.com/gpu")
+    assert given_up not in step.after["nvidia.com/gpu"].device_by_id
+    gains = transition(step.after, build(plain(2), PART), NONE_HELD)
+    assert [(offer.name, len(offer.devices)) for offer in gains.sequence] == [("nvidia.com/gpu.shared", 4)]
+
+
+def test_what_changes_besides_a_gain_does_not_wait_for_it() -> None:
+    """A resource that gains a GPU from another one loses a broken device at once."""
+    in_force = start(
+        plain(3),
+        config(entry(2, *indices(0), rename="nvidia.com/a"), entry(2, *indices(1), rename="nvidia.com/b", number=1)),
+    )
+    moved = config(entry(2, *indices(0, 1), rename="nvidia.com/a"))
+    goal = build(plain(3), moved)
+    report = HealthReport({uuid(0): "XID 79"})
+    step = transition(in_force, build(plain(3), moved, report), NONE_HELD, health=report)
+    first = {offer.name: offer for offer in step.sequence}
+    assert {one.id: one.health for one in first["nvidia.com/a"].devices} == {
+        f"{uuid(0)}::{n}": Health.UNHEALTHY for n in range(2)
+    }
+    assert goal.resource("nvidia.com/b") is None
+    assert first["nvidia.com/b"].devices == ()
 
 
 def test_a_device_held_twice_is_not_given_out_when_one_pod_ends() -> None:
