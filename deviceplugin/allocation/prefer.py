@@ -5,17 +5,12 @@ never an error, which would fail the pod (A10). Everything here is deterministic
 the order of the request means nothing (A11).
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import groupby
-
+from deviceplugin.allocation.shares import choose_shares
 from deviceplugin.allocation.whole import choose_whole_gpus
-from deviceplugin.model.ids import unit_of
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import AllocationPolicy, Device, Mode, Unit
+from deviceplugin.model.plan import Device, Mode
 
 
 def prefer(offer: Offer, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
@@ -40,7 +35,7 @@ def prefer(offer: Offer, available: Sequence[str], must_include: Sequence[str], 
             return []
         choose = _choose_whole_gpus
     else:
-        choose = _choose_shares
+        choose = choose_shares
     if missing > len(free):
         return []
     if missing <= 0:
@@ -61,88 +56,3 @@ def _choose_whole_gpus(offer: Offer, free: Sequence[Device], must: Sequence[str]
     """`count` of `free` by the links between GPUs."""
     taken = [offer.device_by_id[device_id] for device_id in must]
     return choose_whole_gpus(offer.resource.link_scores, free, taken, count)
-
-
-def _choose_shares(offer: Offer, free: Sequence[Device], must: Sequence[str], count: int) -> list[str]:
-    """`count` of `free` by the resource's policy, over physical GPUs first and over their units within one."""
-    tree = _tree(offer, free, must)
-    return [tree.take() for _ in range(count)]
-
-
-class _Branch:
-    """Something with shares on it: a unit, a GPU with its units, or the whole resource. Taken from one by one.
-
-    Fractions, not counts, decide: of two GPUs with 2 and 8 replicas, one share is half of the first (reports D5).
-    """
-
-    def __init__(self, policy: AllocationPolicy, position: int, total: int, picked: int) -> None:
-        self.total = max(total, 1)
-        self.picked = picked
-        self.free = 0
-        self.position = position
-        self._policy = policy
-        self._ids: list[str] = []
-        self._branches: list[tuple[tuple[float, float, int], _Branch]] = []
-
-    def hold(self, ids: Iterable[str]) -> None:
-        """Make this a unit with `ids` free, the first to be taken first."""
-        self._ids = list(ids)[::-1]
-        self.free = len(self._ids)
-
-    def grow(self, branches: Iterable[_Branch]) -> None:
-        """Make this the stem of `branches`."""
-        self._branches = [(branch.rank(), branch) for branch in branches if branch.free]
-        heapify(self._branches)
-        self.free = sum(branch.free for _, branch in self._branches)
-
-    def rank(self) -> tuple[float, float, int]:
-        """The lowest is taken from next; positions differ among siblings, so ranks never tie."""
-        free_fraction = self.free / self.total
-        match self._policy:
-            case AllocationPolicy.DISTRIBUTED:
-                return -free_fraction, self.picked, self.position
-            case AllocationPolicy.PACKED:
-                return free_fraction, -self.picked, self.position
-            case AllocationPolicy.SPREAD:
-                return self.picked, -free_fraction, self.position
-
-    def take(self) -> str:
-        """The next id. Called at most `free` times."""
-        self.free -= 1
-        self.picked += 1
-        if not self._branches:
-            return self._ids.pop()
-        _, branch = heappop(self._branches)
-        device_id = branch.take()
-        if branch.free:
-            heappush(self._branches, (branch.rank(), branch))
-        return device_id
-
-
-def _tree(offer: Offer, free: Sequence[Device], must: Sequence[str]) -> _Branch:
-    """The offer's free shares as resource, physical GPUs, units; MIG instances stand under their parent GPU."""
-    policy = offer.resource.allocation_policy
-    free_of: defaultdict[str, list[str]] = defaultdict(list)
-    for device in free:
-        free_of[device.unit_uuid].append(device.id)
-    must_of = [unit_of(device_id) for device_id in must]
-
-    def unit_branch(position: int, unit: Unit) -> _Branch:
-        branch = _Branch(policy, position, unit.replicas, must_of.count(unit.uuid))
-        branch.hold(free_of.pop(unit.uuid, ()))
-        return branch
-
-    def stem(position: int, branches: Sequence[_Branch]) -> _Branch:
-        branch = _Branch(policy, position, sum(b.total for b in branches), sum(b.picked for b in branches))
-        branch.grow(branches)
-        return branch
-
-    units = sorted(offer.resource.units, key=lambda unit: (unit.gpu_index, unit.gpu_uuid))
-    gpus = [
-        stem(position, [unit_branch(slot, unit) for slot, unit in enumerate(members)])
-        for position, (_, members) in enumerate(groupby(units, key=lambda unit: unit.gpu_uuid))
-    ]
-    for unit_uuid, ids in free_of.items():  # retained for a pod, of a unit that is gone: each on its own
-        gpus.append(_Branch(policy, len(gpus), len(ids), must_of.count(unit_uuid)))
-        gpus[-1].hold(ids)
-    return stem(0, gpus)

@@ -183,7 +183,7 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
         "shared_devices_allocation_policy",
         Choice(tuple(AllocationPolicy)),
         "Which free shares and MIG instances are preferred. distributed: evenly over GPUs. packed: on few GPUs. "
-        "spread: no two on one GPU.",
+        "spread: no two on one GPU; a container with two is refused.",
         "flags.plugin.sharedDevicesAllocationPolicy",
         ("shared-devices-allocation-policy",),
         ("SHARED_DEVICES_ALLOCATION_POLICY",),

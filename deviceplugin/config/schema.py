@@ -77,8 +77,8 @@ _ABOVE = (
 _POLICY = Key(
     "allocationPolicy",
     Choice(tuple(AllocationPolicy)),
-    "Which free shares are preferred. distributed: evenly over GPUs. packed: on few GPUs. spread: no two on one GPU. "
-    "Unset: flags.plugin.sharedDevicesAllocationPolicy.",
+    "Which free shares are preferred. distributed: evenly over GPUs. packed: on few GPUs. spread: no two on one GPU; "
+    "a container with two is refused. Unset: flags.plugin.sharedDevicesAllocationPolicy.",
 )
 
 

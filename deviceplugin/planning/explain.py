@@ -9,7 +9,7 @@ from typing import Any
 
 from deviceplugin.config.model import Config
 from deviceplugin.model.node import Snapshot
-from deviceplugin.model.plan import Health, LeftOut, Mode, Plan, Resource, Unit
+from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
 from deviceplugin.planning.message import largest_replicas
 from deviceplugin.planning.nvidia import otherwise
 
@@ -112,8 +112,20 @@ def _resource(resource: Resource) -> Document:
         "origin": resource.origin,
         "largest_replicas": largest_replicas(resource.units) if shared else None,
         "units": [_unit(unit) for unit in resource.units],
-        "notes": notes,
+        "link_scores": [list(row) for row in resource.link_scores.rows],
+        "notes": [*notes, *_spread(resource)],
     }
+
+
+def _spread(resource: Resource) -> Iterator[str]:
+    """What the policy `spread` lets a container have, where devices are less than GPUs."""
+    parts_of_gpus = any(unit.replicas or unit.profile for unit in resource.units)
+    if parts_of_gpus and resource.allocation_policy is AllocationPolicy.SPREAD:
+        gpus = len({unit.gpu_uuid for unit in resource.units})
+        yield (
+            f"the allocation policy is `spread`: a container gets at most one device of a GPU, so at most {gpus} in "
+            f"all; one that asks for more fails"
+        )
 
 
 def _count(units: tuple[Unit, ...] | list[Unit]) -> int:

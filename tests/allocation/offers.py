@@ -26,9 +26,10 @@ def offer(
     refuse_more_than_one: bool = False,
     refused: Mapping[str, str] | None = None,
     link_scores: LinkScores = NO_LINK_SCORES,
+    shared_by: Mode = Mode.TIME_SLICING,
 ) -> Offer:
     """An offer of everything on `units`."""
-    mode = Mode.TIME_SLICING if any(unit.replicas for unit in units) else Mode.EXCLUSIVE
+    mode = shared_by if any(unit.replicas for unit in units) else Mode.EXCLUSIVE
     resource = Resource(name, mode, units, policy, refuse_more_than_one, link_scores=link_scores)
     return Offer(resource, resource.devices, refused=refused or {})
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from deviceplugin.allocation.prefer import prefer
 from deviceplugin.model.ids import is_replica, unit_of
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import AllocationPolicy, Health, Unit
+from deviceplugin.model.plan import AllocationPolicy, Health, Mode, Unit
 from tests.allocation.offers import gpu, ids_of, mig, offer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -181,6 +181,34 @@ def test_spread_is_as_distinct_as_it_can_be(size: int, data: st.DataObject) -> N
     free = data.draw(st.lists(st.sampled_from(ids_of(spread)), min_size=size, unique=True))
     answer = prefer(spread, free, [], size)
     assert len(set(map(unit_of, answer))) == min(size, len(set(map(unit_of, free))))
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "must", "gpus"),
+    [
+        (AllocationPolicy.DISTRIBUTED, 2, [], {1: 2}),
+        (AllocationPolicy.DISTRIBUTED, 5, [], {1: 5}),
+        (AllocationPolicy.PACKED, 2, [], {2: 2}),
+        (AllocationPolicy.PACKED, 3, [], {0: 3}),  # GPU 2 is fuller, but has not enough
+        (AllocationPolicy.DISTRIBUTED, 3, [0], {0: 3}),
+        (AllocationPolicy.DISTRIBUTED, 6, [], {0: 2, 1: 3, 2: 1}),  # no GPU has so many: Allocate will refuse it
+        (AllocationPolicy.DISTRIBUTED, 3, [2], {1: 2, 2: 1}),  # nor has the one with what must be included
+    ],
+)
+def test_mps_shares_of_a_container_are_of_one_gpu(
+    policy: AllocationPolicy, size: int, must: list[int], gpus: dict[int, int]
+) -> None:
+    mps = offer(*(gpu(index, 8) for index in range(3)), policy=policy, shared_by=Mode.MPS)
+    free = [f"{gpu(index).uuid}::{n}" for index, count in enumerate((3, 5, 2)) for n in range(count)]
+    taken = [f"{gpu(index).uuid}::1" for index in must]
+    counts = Counter(map(unit_of, prefer(mps, free, taken, size)))
+    assert counts == {gpu(index).uuid: count for index, count in gpus.items()}
+
+
+def test_mps_shares_of_which_a_container_gets_one_are_chosen_as_nvidia_does() -> None:
+    """More than one is refused whatever is preferred (golden 070)."""
+    mps = offer(gpu(0, 4), gpu(1, 4), shared_by=Mode.MPS, refuse_more_than_one=True)
+    assert shape(prefer(mps, ids_of(mps), [], 2)) == [1, 1]
 
 
 def test_whole_gpus_of_which_nothing_is_known_come_in_order_of_index() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from deviceplugin.config.model import Config, DeviceFilter, DeviceIdStrategy, MigStrategy, SelectIndex
 from deviceplugin.model.health import HealthReport
+from deviceplugin.model.node import Link, PcieLevel
 from deviceplugin.model.plan import AllocationPolicy, Mode
 from deviceplugin.planning.build import build
 from deviceplugin.planning.explain import Document, difference, explain
@@ -57,6 +58,25 @@ def test_advisory_mps_limits_are_said() -> None:
     shared = entry(4, mode=MPS)
     assert "advisory" in document(config(shared, refuse=False))["resources"][0]["notes"][0]
     assert document(config(shared, refuse=True))["resources"][0]["notes"] == []
+
+
+def test_what_spread_allows_is_said_where_it_allows_less() -> None:
+    spread = AllocationPolicy.SPREAD
+    (shared,) = document(config(entry(4, policy=spread)), 3)["resources"]
+    assert "at most one device of a GPU, so at most 3 in all" in shared["notes"][0]
+    (whole,) = document(config(policy=spread), 3)["resources"]
+    assert whole["notes"] == []
+    split = node(gpu(0, A100, "1g.5gb", "1g.5gb"), gpu(1, A100, "1g.5gb"))
+    slices = config(strategy=MigStrategy.SINGLE, policy=spread)
+    assert "at most 2 in all" in explain(split, slices, build(split, slices))["resources"][0]["notes"][0]
+
+
+def test_link_scores_stand_in_the_order_of_the_units() -> None:
+    linked = replace(plain(3), links=(Link(uuid(0), uuid(2), 4, PcieLevel.SAME_CPU),))
+    (whole,) = explain(linked, WHOLE, build(linked, WHOLE))["resources"]
+    assert [unit["uuid"] for unit in whole["units"]] == [uuid(0), uuid(1), uuid(2)]
+    assert whole["link_scores"] == [[0, 0, 420], [0, 0, 0], [420, 0, 0]]
+    assert document(config(entry(4)))["resources"][0]["link_scores"] == []
 
 
 def test_warnings_of_the_loader_come_first() -> None:
