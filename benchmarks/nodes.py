@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
+from deviceplugin.driver.capabilities import usual_capabilities
 from deviceplugin.driver.capture import description_text
+from deviceplugin.model.devicefiles import files_of_all
 from deviceplugin.model.node import Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 from tests.nvml_standin.library import build
 from tests.nvml_standin.sandbox import write_sysfs
@@ -39,7 +41,7 @@ class Node:
             )
             for one, other in combinations(gpus, 2)
         )
-        return Snapshot(DRIVER_VERSION, "12.8", gpus, links)
+        return Snapshot(DRIVER_VERSION, "12.8", gpus, links, files_of_all(gpus))
 
     def _gpu(self, index: int) -> Gpu:
         return Gpu(
@@ -53,7 +55,15 @@ class Node:
             numa_node=index * 2 // self.gpus,
             mig_mode=MigMode(current=self.slices > 0, pending=self.slices > 0),
             mig_instances=tuple(
-                MigInstance(f"MIG-{index:08x}-{slot:04x}-4000-8000-000000000000", slot, 7 + slot, 0, "1g.10gb", 9984)
+                MigInstance(
+                    f"MIG-{index:08x}-{slot:04x}-4000-8000-000000000000",
+                    slot,
+                    gpu_instance_id=7 + slot,
+                    compute_instance_id=0,
+                    profile="1g.10gb",
+                    memory_mib=9984,
+                    capabilities=usual_capabilities(index, 7 + slot, 0),
+                )
                 for slot in range(self.slices)
             ),
             nvswitch_links=NVSWITCH_LINKS,

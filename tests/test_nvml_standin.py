@@ -885,7 +885,9 @@ def test_files_around_the_driver(tmp_path: Path) -> None:
     for access, minor in [("gi1/access", 12), ("gi1/ci2/access", 15), ("gi11/ci0/access", 103)]:
         text = (driver / "nvidia/capabilities/gpu0/mig" / access).read_text()
         assert text.startswith(f"DeviceFileMinor: {minor}\n")
-    devices = {str(path.relative_to(tmp_path / "dev")) for path in (tmp_path / "dev").rglob("*") if path.is_file()}
+    devices = {
+        str(path.relative_to(tmp_path / "dev")) for path in (tmp_path / "dev").rglob("*") if path.is_char_device()
+    }
     caps = {f"nvidia-caps/nvidia-cap{minor}" for minor in (1, 2, 12, 13, 14, 15, 102, 103)}
     channels = {f"nvidia-caps-imex-channels/channel{channel}" for channel in (0, 3)}
     plain = {"nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "infiniband/uverbs0"}
@@ -899,4 +901,13 @@ def test_files_that_are_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "a/dev/nvidia-caps").exists()
     assert not (tmp_path / "a/sys/bus/pci/devices/0000:10:00.0/numa_node").exists()
     write_sysfs(tmp_path / "b", f"init return=9\n{THREE_T4}")
-    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["sys"]
+    assert sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "b").iterdir()) == ["b/dev", "b/sys"]
+    assert not list((tmp_path / "b/dev").iterdir())
+
+
+def test_device_nodes_of_an_earlier_node_go(tmp_path: Path) -> None:
+    write_sysfs(tmp_path, MIG, extra_dev=["gdrdrv"])
+    write_sysfs(tmp_path, THREE_T4, no_dev=["nvidia1"])
+    assert {path.name for path in (tmp_path / "dev").iterdir() if path.is_char_device()} == {
+        *("nvidia0", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+    }

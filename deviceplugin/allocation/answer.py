@@ -1,15 +1,22 @@
 """What one container receives for the device ids that the kubelet chose for it (design 5, drop-in.md 3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from deviceplugin.errors import AllocationError
+from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import AllocationPolicy, Device, Health, Unit
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+IMEX_CHANNELS: Final = "NVIDIA_IMEX_CHANNELS"
+VOLUME_MOUNTS_ROOT: Final = "/var/run/nvidia-container-devices"
+"""Where NVIDIA's container runtime looks for mounts that name devices, and what the variable then says."""
+CDI_VENDOR: Final = "k8s.device-plugin.nvidia.com"
+CDI_PLUGIN: Final = "nvidia-device-plugin"
+"""Both are NVIDIA's plugin's, so that pods started under one are read the same under the other."""
 NO_PAIRS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -33,7 +40,7 @@ class DeviceFile:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A container's share of an AllocateResponse. Env mode fills `envs` alone.
+    """A container's share of an AllocateResponse.
 
     Attributes:
         cdi_devices: fully qualified CDI device names.
@@ -46,23 +53,80 @@ class Answer:
     cdi_devices: tuple[str, ...] = ()
 
 
-def answer(offer: Offer, device_ids: Sequence[str]) -> Answer:
+def answer(offer: Offer, device_ids: Sequence[str], *, response_id: Callable[[], str]) -> Answer:
     """What a container given `device_ids` of `offer` receives; the ids in the order asked, repeats allowed.
 
-    NVIDIA_VISIBLE_DEVICES is always set: an image's own `all` would stand otherwise (reports M1). For an empty
-    request it is empty, as NVIDIA's plugin answers (golden 033, 115); the container runtime reads that as no GPU.
+    With the envvar strategy NVIDIA_VISIBLE_DEVICES is always set: an image's own `all` would stand otherwise (reports
+    M1). For an empty request it is empty, as NVIDIA's plugin answers (golden 033, 115); the container runtime reads
+    that as no GPU.
+
+    Args:
+        response_id: gives the unique part of a CDI annotation's key; asked only for that.
 
     Raises AllocationError that names the device and the rule: first for an id that is not listed, then for more
     than one share (both in NVIDIA's words and order, golden 022, 033, 115), then for a device that is not to be
     given out now, then for two devices of one GPU where the policy is `spread`.
     """
-    return compose(offer, units_behind(offer, device_ids))
+    return compose(offer, units_behind(offer, device_ids), response_id=response_id)
 
 
-def compose(offer: Offer, units: Mapping[str, Unit]) -> Answer:
-    """The answer for devices that `units_behind` let pass; `answer` is both in one."""
-    visible = {unit.uuid: unit.visible_id for unit in units.values()}
-    return Answer(envs={VISIBLE_DEVICES: ",".join(visible.values())})
+def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[], str]) -> Answer:
+    """The answer for devices that `units_behind` let pass; `answer` is both in one.
+
+    The strategies add up in NVIDIA's order: CDI, the extras, and what needs a strategy other than CDI (drop-in.md 3).
+    """
+    delivery = offer.resource.delivery
+    given = tuple({unit.uuid: unit for unit in units.values()}.values())
+    names = _cdi_names(delivery, given)
+    annotations = {}
+    if names and delivery.cdi_annotation_prefix is not None:
+        annotations[f"{delivery.cdi_annotation_prefix}{CDI_PLUGIN}_{response_id()}"] = ",".join(names)
+    envs = {f"NVIDIA_{extra.upper()}": "enabled" for extra in delivery.extras}
+    if delivery.envvar:
+        envs[VISIBLE_DEVICES] = ",".join(unit.visible_id for unit in given)
+        if delivery.imex_channels:
+            envs[IMEX_CHANNELS] = ",".join(map(str, delivery.imex_channels))
+    if delivery.volume_mounts:
+        envs[VISIBLE_DEVICES] = VOLUME_MOUNTS_ROOT
+    return Answer(
+        envs=envs,
+        mounts=_naming_mounts(delivery, given) if delivery.volume_mounts else (),
+        devices=_device_files(delivery, given) if delivery.envvar or delivery.volume_mounts else (),
+        annotations=annotations,
+        cdi_devices=names if delivery.cdi_field else (),
+    )
+
+
+def cdi_name(kind: str, name: str) -> str:
+    """The fully qualified CDI name of a device of ours; `kind` is the class: `gpu`, `imex-channel`, `gds` ..."""
+    return f"{CDI_VENDOR}/{kind}={name}"
+
+
+def _cdi_names(delivery: Delivery, given: Sequence[Unit]) -> tuple[str, ...]:
+    if not delivery.cdi or not given:
+        return ()
+    return (
+        *(cdi_name("gpu", unit.visible_id) for unit in given),
+        *(cdi_name("imex-channel", str(channel)) for channel in delivery.imex_channels),
+        *(cdi_name(extra, "all") for extra in delivery.cdi_extras),
+    )
+
+
+def _naming_mounts(delivery: Delivery, given: Sequence[Unit]) -> tuple[Mount, ...]:
+    """Mounts that only say which devices to give: the runtime reads their paths."""
+    channels = (f"imex/{channel}" for channel in delivery.imex_channels)
+    return tuple(
+        Mount(f"{VOLUME_MOUNTS_ROOT}/{name}", "/dev/null", read_only=False)
+        for name in (*(unit.visible_id for unit in given), *channels)
+    )
+
+
+def _device_files(delivery: Delivery, given: Sequence[Unit]) -> tuple[DeviceFile, ...]:
+    if delivery.device_root is None or not given:
+        return ()
+    root = delivery.device_root.rstrip("/")
+    names = dict.fromkeys((*(name for unit in given for name in unit.device_files), *delivery.common_files))
+    return tuple(DeviceFile(f"/dev/{name}", f"{root}/dev/{name}", "rw") for name in names)
 
 
 def units_behind(offer: Offer, device_ids: Sequence[str]) -> dict[str, Unit]:

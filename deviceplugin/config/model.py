@@ -163,6 +163,13 @@ class Flags:
     nvidia_dev_root: str | None = None
     device_id_strategy: DeviceIdStrategy = DeviceIdStrategy.UUID
     device_list_strategies: tuple[str, ...] = ("envvar",)
+    pass_device_specs: bool = False
+    cdi_annotation_prefix: str = "cdi.k8s.io/"
+    gdrcopy_enabled: bool = False
+    gds_enabled: bool = False
+    mofed_enabled: bool = False
+    imex_channel_ids: tuple[int, ...] = ()
+    imex_required: bool = False
     container_driver_root: str = "/driver-root"
     mps_root: str = ""
     shared_devices_allocation_policy: AllocationPolicy = AllocationPolicy.DISTRIBUTED

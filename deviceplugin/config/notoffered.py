@@ -27,16 +27,10 @@ class _NotOffered:
 
 
 _NOT_OFFERED = (
-    _NotOffered("device_list_strategy", "volume-mounts"),
     _NotOffered("device_list_strategy", "cdi-annotations"),
     _NotOffered("device_list_strategy", "cdi-cri"),
-    _NotOffered("pass_device_specs", True),
-    _NotOffered("gdrcopy_enabled", True),
-    _NotOffered("gds_enabled", True),
-    _NotOffered("mofed_enabled", True),
     _NotOffered("device_discovery_strategy", "tegra"),
     _NotOffered("device_discovery_strategy", "wsl"),
-    _NotOffered("imex_channel_ids"),
     _NotOffered("cdi_feature_flags"),
     _NotOffered("cdi_disable_hooks"),
     _NotOffered("health"),

@@ -36,8 +36,8 @@ def open_driver(spec: str, *, container_driver_root: str, root: Path = Path("/")
     """The driver that `--driver` names. Nothing is opened before the first snapshot.
 
     Args:
-        spec: `nvml`; `simulated:FILE`; `nvml:ROOT` looks for /sys and /proc below ROOT (tests).
-        container_driver_root: where the host's driver root is mounted; searched for the driver's library.
+        spec: `nvml`; `simulated:FILE`; `nvml:ROOT` looks for /sys, /proc and /dev below ROOT (tests).
+        container_driver_root: where the host's driver root is mounted; searched for the driver's files.
         root: as ROOT.
 
     Raises:

@@ -15,12 +15,14 @@ The format, `kind: NodeDescription`, `version: v1`. What is absent is not suppor
       migMode: {current: true, pending: true}
       migInstances:
       - {slot: 0, uuid: MIG-..., gpuInstanceId: 1, computeInstanceId: 0, profile: 3g.20gb, memoryMiB: 20096}
+        # capabilities: [12, 13]         # of /dev/nvidia-caps; as drivers number them unless given, []: none
       nvswitchLinks: 0
     - index: 1                            # a GPU that the driver has lost
       failure: {call: nvmlDeviceGetHandleByIndex, message: GPU is lost, code: 15}
     links:
     - {gpus: [0, 2, 3], pcie: single}     # every pair of these, by index
     - {gpus: [0, 2], nvlinks: 4}          # a later entry adds to what an earlier one says of a pair
+    deviceFiles: [nvidiactl, nvidia0]     # below /dev; unless given, what these GPUs have where nothing is missing
 
 `driver.failure` makes the driver as a whole fail with it; the GPUs are then what the PCI bus shows all the same.
 """
@@ -30,8 +32,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from deviceplugin.config.document import Plain, parse_document
+from deviceplugin.driver.capabilities import usual_capabilities
 from deviceplugin.driver.fields import Fields, Problems
 from deviceplugin.driver.minors import fail_shared_minors
+from deviceplugin.model.devicefiles import files_of_all
 from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 
 KIND = "NodeDescription"
@@ -76,10 +80,18 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
     gpus = tuple(sorted((_gpu(fields) for fields in top.list_of_fields("gpus")), key=lambda gpu: gpu.index))
     _refuse_repeats(gpus, top)
     links = _links(top, {gpu.index: gpu.uuid for gpu in gpus})
+    device_files = top.texts("deviceFiles", "names of files below /dev")
     driver.refuse_others()
     top.refuse_others()
     problems.raise_if_any()
-    return NodeDescription(Snapshot(driver_version, cuda_version, fail_shared_minors(gpus), links), failure)
+    snapshot = Snapshot(
+        driver_version,
+        cuda_version,
+        fail_shared_minors(gpus),
+        links,
+        files_of_all(gpus) if device_files is None else frozenset(device_files),
+    )
+    return NodeDescription(snapshot, failure)
 
 
 def describe(description: NodeDescription) -> dict[str, Plain]:
@@ -104,6 +116,11 @@ def describe(description: NodeDescription) -> dict[str, Plain]:
             )
             for link in snapshot.links
         ],
+        **(
+            {}
+            if snapshot.device_files == files_of_all(snapshot.gpus)
+            else {"deviceFiles": list[Plain](sorted(snapshot.device_files))}
+        ),
     }
 
 
@@ -114,19 +131,19 @@ def snapshot_to_description(snapshot: Snapshot) -> dict[str, Plain]:
 
 def _gpu(fields: Fields) -> Gpu:
     capability = fields.whole_numbers("computeCapability", "[major, minor]", count=2)
+    minor = fields.whole("minor")
+    instances = (_mig_instance(one, minor) for one in fields.list_of_fields("migInstances"))
     gpu = Gpu(
         index=fields.whole("index", required=True) or 0,
         uuid=fields.text("uuid"),
-        minor=fields.whole("minor"),
+        minor=minor,
         pci_address=fields.text("pciAddress", pattern=PCI_ADDRESS, like="0000:3b:00.0"),
         product_name=fields.text("productName"),
         memory_mib=fields.whole("memoryMiB"),
         compute_capability=None if capability is None else (capability[0], capability[1]),
         numa_node=fields.whole("numaNode"),
         mig_mode=_mig_mode(fields),
-        mig_instances=tuple(
-            sorted((_mig_instance(one) for one in fields.list_of_fields("migInstances")), key=lambda one: one.slot)
-        ),
+        mig_instances=tuple(sorted(instances, key=lambda one: one.slot)),
         nvswitch_links=fields.whole("nvswitchLinks") or 0,
         failure=_failure(fields),
     )
@@ -145,18 +162,34 @@ def _mig_mode(parent: Fields) -> MigMode | None:
     return mode
 
 
-def _mig_instance(fields: Fields) -> MigInstance:
+def _mig_instance(fields: Fields, gpu_minor: int | None) -> MigInstance:
+    gpu_instance_id = fields.whole("gpuInstanceId")
+    compute_instance_id = fields.whole("computeInstanceId")
     instance = MigInstance(
         uuid=fields.text("uuid", required=True) or "",
         slot=fields.whole("slot", required=True) or 0,
-        gpu_instance_id=fields.whole("gpuInstanceId"),
-        compute_instance_id=fields.whole("computeInstanceId"),
+        gpu_instance_id=gpu_instance_id,
+        compute_instance_id=compute_instance_id,
         profile=fields.text("profile"),
         memory_mib=fields.whole("memoryMiB"),
+        capabilities=_capabilities(fields, usual_capabilities(gpu_minor, gpu_instance_id, compute_instance_id)),
         failure=_failure(fields),
     )
     fields.refuse_others()
     return instance
+
+
+def _capabilities(fields: Fields, usual: tuple[int, int] | None) -> tuple[int, int] | None:
+    given = fields.whole_numbers("capabilities", "[of the GPU instance, of the compute instance], or [] for none")
+    match given:
+        case None:
+            return usual
+        case ():
+            return None
+        case (of_gpu_instance, of_compute_instance):
+            return of_gpu_instance, of_compute_instance
+    fields.refuse("capabilities", str(list(given)), "two whole numbers, or [] for none")
+    return None
 
 
 def _failure(parent: Fields) -> Failure | None:
@@ -216,13 +249,14 @@ def _gpu_to_plain(gpu: Gpu) -> dict[str, Plain]:
         computeCapability=gpu.compute_capability and list(gpu.compute_capability),
         numaNode=gpu.numa_node,
         migMode=None if mode is None else {"current": mode.current, "pending": mode.pending},
-        migInstances=[_mig_instance_to_plain(instance) for instance in gpu.mig_instances] or None,
+        migInstances=[_mig_instance_to_plain(instance, gpu.minor) for instance in gpu.mig_instances] or None,
         nvswitchLinks=gpu.nvswitch_links or None,
         failure=_failure_to_plain(gpu.failure),
     )
 
 
-def _mig_instance_to_plain(instance: MigInstance) -> dict[str, Plain]:
+def _mig_instance_to_plain(instance: MigInstance, gpu_minor: int | None) -> dict[str, Plain]:
+    usual = usual_capabilities(gpu_minor, instance.gpu_instance_id, instance.compute_instance_id)
     return _present(
         slot=instance.slot,
         uuid=instance.uuid,
@@ -230,6 +264,7 @@ def _mig_instance_to_plain(instance: MigInstance) -> dict[str, Plain]:
         computeInstanceId=instance.compute_instance_id,
         profile=instance.profile,
         memoryMiB=instance.memory_mib,
+        capabilities=None if instance.capabilities == usual else list(instance.capabilities or ()),
         failure=_failure_to_plain(instance.failure),
     )
 

@@ -105,6 +105,18 @@ class Fields:
         self._wrong(key, node, f"{meaning}, whole numbers")
         return None
 
+    def texts(self, key: str, meaning: str) -> tuple[str, ...] | None:
+        """A list of texts."""
+        node = self._take(key, required=False)
+        if node is None:
+            return None
+        items = node.items if isinstance(node, SequenceNode) else (node,)
+        texts = tuple(item.value for item in items if isinstance(item, Scalar) and isinstance(item.value, str))
+        if isinstance(node, SequenceNode) and len(texts) == len(items):
+            return texts
+        self._wrong(key, node, f"{meaning}, a list of texts")
+        return None
+
     def flag(self, key: str, *, required: bool = False) -> bool:
         """true or false; false when absent."""
         node = self._take(key, required)

@@ -1,4 +1,4 @@
-"""A real node: the snapshot that NVML and sysfs give."""
+"""A real node: the snapshot that NVML, /sys, /proc and /dev give."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -10,6 +10,8 @@ from typing import Any
 import pynvml
 
 from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
+from deviceplugin.driver.capabilities import with_capabilities
+from deviceplugin.driver.devicefiles import device_directory, device_files
 from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
 from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
@@ -41,11 +43,12 @@ class NvmlDriver:
 
     Args:
         container_driver_root: where the host's driver root is mounted.
-        root: what /sys and /proc lie under, `/` but in tests.
+        root: what /sys, /proc and /dev lie under, `/` but in tests.
     """
 
     def __init__(self, container_driver_root: Path, root: Path = Path("/")) -> None:
         self._library = NvmlLibrary(container_driver_root, root)
+        self._container_driver_root = container_driver_root
         self._root = root
         # A call can hang for a minute. This lock is held only to look at the two flags, never during one.
         self._flags = threading.Lock()
@@ -122,11 +125,13 @@ class NvmlDriver:
         ]
         nvlinks_of = _read_nvlinks(seen)
         handles = {one.gpu.uuid: one.handle for one in seen if one.gpu.uuid is not None}
+        gpus = with_capabilities(self._root, fail_shared_minors(tuple(one.finished() for one in seen)))
         return Snapshot(
             driver_version=driver_version,
             cuda_version=None if cuda_version is None else f"{cuda_version // 1000}.{cuda_version % 1000 // 10}",
-            gpus=fail_shared_minors(tuple(one.finished() for one in seen)),
+            gpus=gpus,
             links=links(handles, nvlinks_of),
+            device_files=device_files(device_directory(self._container_driver_root, self._root), gpus),
         )
 
     def _look_at(self, index: int, inquiry: Inquiry, *, session_verified: bool) -> _Seen:

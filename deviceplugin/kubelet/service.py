@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
@@ -142,7 +143,7 @@ class ResourceService:
                 answers = []
                 for container in request.container_requests:
                     units = units_behind(offer, container.devices_ids)
-                    answers.append(container_response(compose(offer, units)))
+                    answers.append(container_response(compose(offer, units, response_id=_response_id)))
                     given.update(units)
                 self._ledger.hand_out(self.name, given)
             except AllocationError as error:
@@ -156,6 +157,10 @@ class ResourceService:
         return pb.PreferredAllocationResponse(
             container_responses=[_preferred_response(offer, container) for container in request.container_requests]
         )
+
+
+def _response_id() -> str:
+    return str(uuid.uuid4())
 
 
 def _fail(context: grpc.ServicerContext, error: AllocationError) -> NoReturn:

@@ -40,6 +40,8 @@ class MigInstance:
         gpu_instance_id, compute_instance_id: NVML's ids, None where a failed call hides them.
         profile: as NVML spells it: `1g.5gb`, `1g.10gb+me`, `1c.3g.20gb`; None where a failed call hides it.
         memory_mib: framebuffer in MiB, None if unknown.
+        capabilities: N of `/dev/nvidia-caps/nvidia-capN` of its GPU instance and of its compute instance; None if
+            the driver does not say.
         failure: the first call that failed on it.
     """
 
@@ -49,6 +51,7 @@ class MigInstance:
     compute_instance_id: int | None
     profile: str | None
     memory_mib: int | None = None
+    capabilities: tuple[int, int] | None = None
     failure: Failure | None = None
 
 
@@ -120,9 +123,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look at the driver: complete but for the GPUs that carry a failure, ordered by index."""
+    """One look at the driver: complete but for the GPUs that carry a failure, ordered by index.
+
+    Attributes:
+        device_files: which of the device files that matter here exist, named below /dev (model.devicefiles).
+    """
 
     driver_version: str | None = None
     cuda_version: str | None = None
     gpus: tuple[Gpu, ...] = ()
     links: tuple[Link, ...] = field(default=())
+    device_files: frozenset[str] = frozenset()

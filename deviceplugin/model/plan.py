@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from deviceplugin.model.delivery import ENVVAR_ONLY, Delivery
 from deviceplugin.model.ids import replica_id
 from deviceplugin.model.links import NO_LINK_SCORES, LinkScores
 
@@ -64,7 +65,7 @@ class Unit:
         profile: MIG profile, None for a GPU.
         product_name: of the physical GPU.
         memory_mib: of the GPU or MIG instance.
-        minor: of the physical GPU: `/dev/nvidiaN`.
+        device_files: its device files, named below /dev: its GPU's, and of a MIG instance the two capabilities'.
         health, reason, numa_node: every device of it gets these.
     """
 
@@ -76,7 +77,7 @@ class Unit:
     profile: str | None = None
     product_name: str | None = None
     memory_mib: int | None = None
-    minor: int | None = None
+    device_files: tuple[str, ...] = ()
     numa_node: int | None = None
     health: Health = Health.HEALTHY
     reason: str = ""
@@ -99,6 +100,7 @@ class Resource:
         refuse_more_than_one: failRequestsGreaterThanOne: Allocate refuses more than one share for a container.
         origin: the config key that made it, e.g. `sharing.timeSlicing.resources[0]`; `default` without one.
         link_scores: among its GPUs where it offers them whole; else none.
+        delivery: how containers get its devices.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Resource:
     refuse_more_than_one: bool = False
     origin: str = "default"
     link_scores: LinkScores = NO_LINK_SCORES
+    delivery: Delivery = ENVVAR_ONLY
 
     @cached_property
     def devices(self) -> tuple[Device, ...]:
@@ -141,8 +144,9 @@ class Plan:
     Attributes:
         resources: ordered by name; every GPU and MIG instance is in exactly one of them or in `left_out`.
         warnings: for log, plan and status; they refuse nothing.
-        layout_problems: MIG layouts that NVIDIA's plugin refuses, in its recognisable words. With failOnInitError
-            they end a start; otherwise what they concern is in `left_out` and the rest is served (design 8, MIG).
+        layout_problems: MIG layouts and missing files that NVIDIA's plugin refuses, in its recognisable words. With
+            failOnInitError they end a start; otherwise what they concern is in `left_out` or Unhealthy, and the rest
+            is served (design 8, MIG).
     """
 
     resources: tuple[Resource, ...] = ()

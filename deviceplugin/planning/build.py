@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from deviceplugin.config.model import Config, DeviceIdStrategy, MigStrategy
 from deviceplugin.errors import ConfigError
+from deviceplugin.model.devicefiles import files_of
 from deviceplugin.model.health import HealthReport
 from deviceplugin.model.node import Gpu, Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
 from deviceplugin.planning.candidate import Candidate, describe
+from deviceplugin.planning.delivering import delivery, start_problems, undeliverable, warnings
 from deviceplugin.planning.links import link_scores
 from deviceplugin.planning.message import LIST_LIMIT_BYTES, largest_replicas, list_bytes
 from deviceplugin.planning.mig import lay_out
@@ -82,6 +84,9 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) 
 
     errors = list(claims.errors)
     verdicts = unhealthy(snapshot, health)
+    for device in layout.candidates:
+        if device.uuid and (reason := undeliverable(device, snapshot, config.flags)):
+            verdicts.setdefault(device.uuid, reason)
     resources = []
     for name, parts in sorted(by_name.items()):
         resource = _resource(name, parts, snapshot, verdicts, config)
@@ -92,8 +97,18 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) 
     return Plan(
         resources=tuple(resources),
         left_out=_sorted(left_out, gpus),
-        warnings=(*managed.warnings, *layout.warnings, *idle_patterns(managed.gpus, config), *claims.warnings),
-        layout_problems=(*layout.problems, *_mps_problems(claims.claims, managed.gpus, config)),
+        warnings=(
+            *managed.warnings,
+            *layout.warnings,
+            *idle_patterns(managed.gpus, config),
+            *claims.warnings,
+            *warnings(layout.candidates, snapshot, config.flags),
+        ),
+        layout_problems=(
+            *layout.problems,
+            *_mps_problems(claims.claims, managed.gpus, config),
+            *start_problems(layout.candidates, snapshot, config.flags),
+        ),
     )
 
 
@@ -189,6 +204,7 @@ def _resource(
         refuse_more_than_one=parts[0].refuse_more_than_one,
         origin=", ".join(origins),
         link_scores=link_scores(snapshot, whole),
+        delivery=delivery(snapshot, config.flags),
     )
 
 
@@ -206,7 +222,7 @@ def _unit(device: Candidate, replicas: int, verdicts: Mapping[str, str], config:
         profile=device.profile,
         product_name=gpu.product_name,
         memory_mib=instance.memory_mib if instance else gpu.memory_mib,
-        minor=gpu.minor,
+        device_files=files_of(gpu, instance),
         numa_node=gpu.numa_node,
         health=Health.UNHEALTHY if reason else Health.HEALTHY,
         reason=reason,

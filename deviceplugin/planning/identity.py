@@ -94,4 +94,5 @@ def _instance_with_memory(instance: MigInstance, known: MigInstance | None) -> M
         compute_instance_id=past.compute_instance_id if own.compute_instance_id is None else own.compute_instance_id,
         profile=own.profile or past.profile,
         memory_mib=past.memory_mib if own.memory_mib is None else own.memory_mib,
+        capabilities=own.capabilities or past.capabilities,
     )

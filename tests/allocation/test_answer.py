@@ -2,23 +2,29 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from deviceplugin.allocation.answer import VISIBLE_DEVICES, answer
+from deviceplugin.allocation.answer import VISIBLE_DEVICES, Answer, answer
 from deviceplugin.errors import AllocationError
+from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import AllocationPolicy, Device, Health
 from tests.allocation.offers import gpu, ids_of, mig, offer
 
 
+def given(an_offer: Offer, *ids: str) -> Answer:
+    return answer(an_offer, ids, response_id=lambda: "the-id")
+
+
 def visible(an_offer: Offer, *ids: str) -> str:
-    return answer(an_offer, ids).envs[VISIBLE_DEVICES]
+    return given(an_offer, *ids).envs[VISIBLE_DEVICES]
 
 
 def refusal(an_offer: Offer, *ids: str) -> str:
     with pytest.raises(AllocationError) as caught:
-        answer(an_offer, ids)
+        given(an_offer, *ids)
     return str(caught.value)
 
 
@@ -33,14 +39,72 @@ def test_index_ids_are_used_where_the_plan_says_so() -> None:
     assert visible(indexed, f"{gpu(7).uuid}::1", f"{gpu(0).uuid}::0") == "7,0"
 
 
-def test_only_the_environment_is_set() -> None:
-    one = answer(offer(mig(0, 7)), [mig(0, 7).uuid])
+def test_by_default_only_the_environment_is_set() -> None:
+    one = given(offer(mig(0, 7)), mig(0, 7).uuid)
     assert dict(one.envs) == {VISIBLE_DEVICES: mig(0, 7).uuid}
     assert (one.mounts, one.devices, dict(one.annotations), one.cdi_devices) == ((), (), {}, ())
 
 
+CDI_GPU = "k8s.device-plugin.nvidia.com/gpu"
+
+
+def delivering(an_offer: Offer, **how: Any) -> Offer:
+    return replace(an_offer, resource=replace(an_offer.resource, delivery=Delivery(**how)))
+
+
+def test_volume_mounts_name_devices_and_channels_by_path_and_win_the_variable() -> None:
+    two = delivering(offer(gpu(0, 2, visible_id="0"), gpu(1, 2)), volume_mounts=True, imex_channels=(0,))
+    one = given(two, f"{gpu(0).uuid}::1", f"{gpu(0).uuid}::0", f"{gpu(1).uuid}::0")
+    root = "/var/run/nvidia-container-devices"
+    assert [(mount.container_path, mount.host_path, mount.read_only) for mount in one.mounts] == [
+        (f"{root}/0", "/dev/null", False),
+        (f"{root}/{gpu(1).uuid}", "/dev/null", False),
+        (f"{root}/imex/0", "/dev/null", False),
+    ]
+    assert dict(one.envs) == {VISIBLE_DEVICES: root, "NVIDIA_IMEX_CHANNELS": "0"}
+
+
+def test_device_files_come_once_in_the_order_of_the_request_below_the_dev_root() -> None:
+    units = [replace(gpu(index, 2), device_files=(f"nvidia{9 - index}",)) for index in range(2)]
+    passing = delivering(offer(*units), device_root="/run/driver/", common_files=("nvidiactl",))
+    one = given(passing, f"{gpu(1).uuid}::0", f"{gpu(0).uuid}::0", f"{gpu(1).uuid}::1")
+    assert [(file.container_path, file.host_path, file.permissions) for file in one.devices] == [
+        (f"/dev/{name}", f"/run/driver/dev/{name}", "rw") for name in ("nvidia8", "nvidia9", "nvidiactl")
+    ]
+    assert given(delivering(offer(*units), device_root="/"), f"{gpu(0).uuid}::0").devices[0].host_path == "/dev/nvidia9"
+
+
+def test_pure_cdi_answers_names_and_extras_alone() -> None:
+    how: dict[str, Any] = {"device_root": "/", "common_files": ("nvidiactl",), "imex_channels": (0,)}
+    pure = delivering(
+        offer(gpu(0)), envvar=False, cdi_field=True, extras=("gdrcopy", "gds"), cdi_extras=("gds",), **how
+    )
+    one = given(pure, gpu(0).uuid)
+    vendor = "k8s.device-plugin.nvidia.com"
+    assert one.cdi_devices == (f"{CDI_GPU}={gpu(0).uuid}", f"{vendor}/imex-channel=0", f"{vendor}/gds=all")
+    assert dict(one.envs) == {"NVIDIA_GDRCOPY": "enabled", "NVIDIA_GDS": "enabled"}
+    assert (one.mounts, one.devices, dict(one.annotations)) == ((), (), {})
+
+
+def test_annotations_carry_the_names_under_a_key_of_their_own_and_add_to_the_rest() -> None:
+    both = delivering(offer(gpu(0), gpu(1)), cdi_annotation_prefix="example.com/", device_root="/")
+    one = given(both, gpu(1).uuid, gpu(0).uuid)
+    names = f"{CDI_GPU}={gpu(1).uuid},{CDI_GPU}={gpu(0).uuid}"
+    assert dict(one.annotations) == {"example.com/nvidia-device-plugin_the-id": names}
+    assert one.cdi_devices == ()
+    assert dict(one.envs) == {VISIBLE_DEVICES: f"{gpu(1).uuid},{gpu(0).uuid}"}
+
+
+def test_an_empty_request_gets_no_names_and_no_files() -> None:
+    everything = delivering(
+        offer(gpu(0)), cdi_field=True, cdi_annotation_prefix="x/", device_root="/", common_files=("nvidiactl",)
+    )
+    one = given(everything)
+    assert (one.cdi_devices, dict(one.annotations), one.devices) == ((), {}, ())
+
+
 def test_an_empty_request_sets_the_variable_to_nothing() -> None:
-    assert dict(answer(offer(gpu(0)), []).envs) == {VISIBLE_DEVICES: ""}
+    assert dict(given(offer(gpu(0))).envs) == {VISIBLE_DEVICES: ""}
 
 
 @pytest.mark.parametrize("unknown", ["GPU-x", "", "all", f"{gpu(0).uuid}::4", gpu(0).uuid])

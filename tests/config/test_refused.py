@@ -237,7 +237,8 @@ def test_a_bad_mps_entry_is_refused(tmp_path: Path, lines: str, said: str) -> No
 def test_every_problem_is_said_at_once_in_order_of_line(tmp_path: Path) -> None:
     text = (
         "sharing:\n  timeSlicing:\n    renameByDefault: on\n    resources:\n    - name: a/b/c\n      replicas: '4'\n"
-        "      devices: [some, 1.5]\nflags:\n  migStrategy: both\n  plugin:\n    passDeviceSpecs: true\nzebra: 1\n"
+        "      devices: [some, 1.5]\nflags:\n  migStrategy: both\n"
+        "  plugin:\n    deviceListStrategy: [cdi-cri]\nzebra: 1\n"
     )
     found = problems(tmp_path, text)
     assert [problem.split(": ")[:2] for problem in found] == [
@@ -247,7 +248,7 @@ def test_every_problem_is_said_at_once_in_order_of_line(tmp_path: Path) -> None:
         ["config.yaml:7", "sharing.timeSlicing.resources[0].devices[0]"],
         ["config.yaml:7", "sharing.timeSlicing.resources[0].devices[1]"],
         ["config.yaml:9", "flags.migStrategy"],
-        ["config.yaml:11", "flags.plugin.passDeviceSpecs"],
+        ["config.yaml:11", "flags.plugin.deviceListStrategy"],
         ["config.yaml:12", "zebra"],
     ]
 
@@ -286,7 +287,7 @@ def test_lenient_turns_exactly_unknown_and_repeated_keys_into_warnings(tmp_path:
     for still_refused in (
         "flags:\n  migStrategy: both\n",
         "sharing:\n  timeSlicing:\n",
-        "imex:\n  channelIDs: [0]\n",
+        "flags:\n  deviceDiscoveryStrategy: wsl\n",
         "",
     ):
         assert problems(tmp_path, still_refused, lenient=True)
@@ -296,10 +297,6 @@ def test_lenient_turns_exactly_unknown_and_repeated_keys_into_warnings(tmp_path:
     ("text", "said"),
     [
         (
-            "flags:\n  plugin:\n    deviceListStrategy: volume-mounts",
-            "3: flags.plugin.deviceListStrategy: found volume-mounts",
-        ),
-        (
             "flags:\n  plugin:\n    deviceListStrategy: [envvar, cdi-cri]",
             "3: flags.plugin.deviceListStrategy: found cdi-cri",
         ),
@@ -307,13 +304,8 @@ def test_lenient_turns_exactly_unknown_and_repeated_keys_into_warnings(tmp_path:
             "flags:\n  plugin:\n    deviceListStrategy: cdi-annotations",
             "3: flags.plugin.deviceListStrategy: found cdi-annotations",
         ),
-        ("flags:\n  plugin:\n    passDeviceSpecs: true", "3: flags.plugin.passDeviceSpecs: found true"),
-        ("flags:\n  gdrcopyEnabled: true", "2: flags.gdrcopyEnabled: found true"),
-        ("flags:\n  gdsEnabled: true", "2: flags.gdsEnabled: found true"),
-        ("flags:\n  mofedEnabled: true", "2: flags.mofedEnabled: found true"),
         ("flags:\n  deviceDiscoveryStrategy: tegra", "2: flags.deviceDiscoveryStrategy: found tegra"),
         ("flags:\n  deviceDiscoveryStrategy: wsl", "2: flags.deviceDiscoveryStrategy: found wsl"),
-        ("imex:\n  channelIDs: [0]", "2: imex.channelIDs: found [0]"),
         ("health:\n  xids: {}", "1: health: found the section"),
     ],
 )
@@ -326,12 +318,12 @@ def test_what_is_not_offered_yet_is_refused_by_name(tmp_path: Path, text: str, s
 
 def test_all_that_is_not_offered_is_listed_at_once(tmp_path: Path) -> None:
     text = (
-        "health: {a: 1}\nimex: {channelIDs: [0]}\n"
-        "flags: {gdsEnabled: true, plugin: {deviceListStrategy: [cdi-cri, volume-mounts]}}\n"
+        "health: {a: 1}\n"
+        "flags: {deviceDiscoveryStrategy: wsl, plugin: {deviceListStrategy: [cdi-cri, cdi-annotations]}}\n"
     )
     with pytest.raises(NotOfferedError) as refused:
         load_config(write(tmp_path, text))
-    assert len(refused.value.problems) == 5
+    assert len(refused.value.problems) == 4
 
 
 def test_values_that_switch_nothing_on_are_taken(tmp_path: Path) -> None:

@@ -228,12 +228,11 @@ def test_a_flag_hides_its_variable_even_where_that_is_wrong() -> None:
 
 
 def test_what_is_not_offered_is_refused_by_the_name_of_its_flag_or_variable() -> None:
-    overrides = parse("--pass-device-specs --cdi-feature-flags=a,b", GDS_ENABLED="1", CDI_DISABLE_HOOKS="all").overrides
+    overrides = parse("--cdi-feature-flags=a,b", DEVICE_DISCOVERY_STRATEGY="wsl", CDI_DISABLE_HOOKS="all").overrides
     with pytest.raises(NotOfferedError) as error:
         load_config(None, overrides)
     assert [problem.split(", which")[0] for problem in error.value.problems] == [
-        "--pass-device-specs: found true",
-        "environment variable GDS_ENABLED: found true",
+        "environment variable DEVICE_DISCOVERY_STRATEGY: found wsl",
         "--cdi-feature-flags: found [a, b]",
         "environment variable CDI_DISABLE_HOOKS: found [all]",
     ]
@@ -265,7 +264,7 @@ def test_help_names_every_flag_variable_and_key() -> None:
     for setting in (*PLUGIN_SETTINGS, *PROCESS_SETTINGS):
         for word in (*(f"--{flag}" for flag in setting.flags), *setting.variables):
             assert word in text
-    assert "not offered yet: volume-mounts, cdi-annotations, cdi-cri" in text
+    assert "not offered yet: cdi-annotations, cdi-cri" in text
 
 
 def test_flags_can_be_part_of_a_larger_command_line() -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deviceplugin.driver.nvml import NvmlDriver
 from deviceplugin.model.node import Gpu, Snapshot
@@ -22,15 +23,15 @@ class Bench:
     root: Path
     control: Control
 
-    def put(self, node_text: str, *faults: str, no_numa_file: bool = False) -> None:
-        """Make this the node."""
+    def put(self, node_text: str, *faults: str, **sandbox: Any) -> None:
+        """Make this the node; `sandbox` are options of write_sysfs."""
         self.node_file.write_text(node_text)
-        write_sysfs(self.root, node_text, no_numa_file=no_numa_file)
+        write_sysfs(self.root, node_text, **sandbox)
         self.control.append(*faults)
 
-    def look(self, node_text: str, *faults: str, no_numa_file: bool = False) -> Snapshot:
+    def look(self, node_text: str, *faults: str, **sandbox: Any) -> Snapshot:
         """The snapshot of a node."""
-        self.put(node_text, *faults, no_numa_file=no_numa_file)
+        self.put(node_text, *faults, **sandbox)
         return self.driver.snapshot()
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import pynvml
 
 from deviceplugin.config.document import Plain
+from deviceplugin.driver.capabilities import usual_capabilities
 from deviceplugin.driver.description import NodeDescription, describe
+from deviceplugin.model.devicefiles import files_of_all, imex_file
 from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 from tests.nvml_standin import NodeDescription as NodeText
 from tests.nvml_standin import NodeGpu, parse_node
@@ -24,14 +26,15 @@ def node_text_to_description(
 
     Args:
         text: of a `node.txt`.
-        sandbox: `sandbox` of the case's cmd.json; of it only `no_numa_file` shows in a snapshot.
+        sandbox: `sandbox` of the case's cmd.json; what does not show in a snapshot is left aside.
         faults: fault lines present from the start (`inject_before`): `lost GPU` and `init CODE`.
 
     Raises:
         ValueError: a fault that no description can express.
     """
     node = parse_node(text)
-    no_numa = bool((sandbox or {}).get("no_numa_file"))
+    sandbox = sandbox or {}
+    no_numa, caps = bool(sandbox.get("no_numa_file")), sandbox.get("caps", True)
     init_code = node.init_return
     lost = set()
     for fault in faults:
@@ -42,12 +45,16 @@ def node_text_to_description(
                 init_code = int(code)
             case _:
                 raise ValueError(f"a node description cannot express the fault {fault!r}")
-    gpus = tuple(lost_gpu(gpu.index) if gpu.index in lost else _gpu(gpu, no_numa=no_numa) for gpu in node.gpus)
+    added = {*sandbox.get("extra_dev", ()), *(imex_file(channel) for channel in sandbox.get("imex", ()))}
+    gpus = tuple(
+        lost_gpu(gpu.index) if gpu.index in lost else _gpu(gpu, no_numa=no_numa, caps=caps) for gpu in node.gpus
+    )
     snapshot = Snapshot(
         driver_version=node.driver,
         cuda_version=f"{node.cuda // 1000}.{node.cuda % 1000 // 10}",
         gpus=gpus,
         links=tuple(_links(node, lost)),
+        device_files=(files_of_all(gpus) | added) - set(sandbox.get("no_dev", ())),
     )
     failure = _failure("nvmlInit", init_code) if init_code else None
     return describe(NodeDescription(snapshot, failure))
@@ -62,7 +69,7 @@ def _failure(call: str, code: int) -> Failure:
     return Failure(call, str(pynvml.NVMLError(code)), code)
 
 
-def _gpu(gpu: NodeGpu, *, no_numa: bool) -> Gpu:
+def _gpu(gpu: NodeGpu, *, no_numa: bool, caps: bool) -> Gpu:
     mode = None
     if gpu.mig_current is not None and gpu.mig_pending is not None:
         mode = MigMode(gpu.mig_current, gpu.mig_pending)
@@ -77,7 +84,15 @@ def _gpu(gpu: NodeGpu, *, no_numa: bool) -> Gpu:
         numa_node=None if no_numa or gpu.numa < 0 else gpu.numa,
         mig_mode=mode,
         mig_instances=tuple(
-            MigInstance(mig.uuid, mig.slot, mig.gpu_instance_id, mig.compute_instance_id, mig.profile, mig.memory_mib)
+            MigInstance(
+                mig.uuid,
+                mig.slot,
+                mig.gpu_instance_id,
+                mig.compute_instance_id,
+                mig.profile,
+                mig.memory_mib,
+                usual_capabilities(gpu.minor, mig.gpu_instance_id, mig.compute_instance_id) if caps else None,
+            )
             for mig in gpu.migs
         ),
         nvswitch_links=gpu.nvswitch_links,

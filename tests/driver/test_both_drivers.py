@@ -14,6 +14,7 @@ from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Snapshot
 from tests.driver.bench import Bench
 from tests.driver.convert import node_text_to_description
+from tests.nvml_standin import FILE_OPTIONS
 
 GOLDEN = sorted(path.parent for path in (Path(__file__).parents[1] / "golden").glob("*/node.txt"))
 
@@ -34,7 +35,7 @@ def test_recorded_nodes(bench: Bench, tmp_path: Path, case: Path) -> None:
     command: dict[str, Any] = json.loads((case / "cmd.json").read_text())
     sandbox, faults = command.get("sandbox", {}), command.get("inject_before", [])
     assert bool(faults) == (case.name in FAULTS_AT_THE_START)
-    bench.put(text, *faults, no_numa_file=sandbox.get("no_numa_file", False))
+    bench.put(text, *faults, **{key: value for key, value in sandbox.items() if key in FILE_OPTIONS})
     described = tmp_path / "node.yaml"
     described.write_text(dump_document(node_text_to_description(text, sandbox, faults=faults)))
     simulated = SimulatedDriver(described)

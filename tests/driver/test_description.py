@@ -36,7 +36,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         for first, second in combinations(named, 2)
     ]
     known = tuple(link for link in links if link.nvlinks or link.pcie)
-    return Snapshot(draw(st.none() | TEXT), draw(st.none() | TEXT), gpus, known)
+    return Snapshot(draw(st.none() | TEXT), draw(st.none() | TEXT), gpus, known, draw(st.frozensets(TEXT)))
 
 
 def _draw_gpu(draw: st.DrawFn, index: int, uuids: list[str]) -> Gpu:
@@ -49,6 +49,7 @@ def _draw_gpu(draw: st.DrawFn, index: int, uuids: list[str]) -> Gpu:
             draw(st.none() | SMALL),
             draw(st.none() | TEXT),
             draw(st.none() | SMALL),
+            draw(st.none() | st.tuples(SMALL, SMALL)),
             draw(st.none() | FAILURES),
         )
         for slot, uuid in enumerate(uuids[1:])

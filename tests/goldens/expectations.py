@@ -29,11 +29,9 @@ class NotOffered:
 
     Attributes:
         refused: case number -> the setting whose name the refusal at start must contain.
-        unchecked: case number -> what is not looked at yet, for cases that are served where NVIDIA's plugin exits.
     """
 
     refused: Mapping[str, str]
-    unchecked: Mapping[str, str]
 
 
 def _load(name: str) -> Any:
@@ -44,7 +42,7 @@ def _load(name: str) -> Any:
 def not_offered() -> NotOffered:
     """The list of not_offered.yaml."""
     listed = _load("not_offered.yaml")
-    return NotOffered(listed["refused"], listed["unchecked"])
+    return NotOffered(listed["refused"])
 
 
 def differences() -> Json:
@@ -64,10 +62,20 @@ def expected_answers(case: Case, difference: Json | None) -> Json:
             for name, words in difference["resources"].items()
         }
         return {"exit": difference["exit"], "resources": resources}
-    for name, answers in difference["preferred"].items():
+    if not difference.get("repeats", True):
+        _leave_out_repeats(recorded)
+    for name, answers in difference.get("preferred", {}).items():
         for index, answer in answers.items():
             recorded["resources"][name]["preferred"][int(index)]["response"] = answer
     return recorded
+
+
+def _leave_out_repeats(recorded: Json) -> None:
+    """Names each device file once in every answer."""
+    answers = (answer["response"] for resource in recorded["resources"].values() for answer in resource["allocate"])
+    for response in answers:
+        files = response.get("devices", [])
+        response["devices"] = [file for number, file in enumerate(files) if file not in files[:number]]
 
 
 def _own_resource(words: Json, recorded: Json) -> Json:

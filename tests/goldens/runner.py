@@ -3,7 +3,6 @@
 What is compared, and what is information only, is the table in `compare`.
 """
 
-import re
 import subprocess
 import time
 from collections.abc import Iterable
@@ -44,11 +43,11 @@ class CaseNode(Node):
 
     def __init__(self, case: Case, driver: str) -> None:
         super().__init__(
-            _node_text(case, driver),
+            case.node_text,
             case.config if case.gives_config else None,
             driver=driver,
             args=case.args,
-            no_numa_file=bool(case.sandbox.get("no_numa_file")),
+            sandbox=case.sandbox,
             faults=_faults(case, driver),
         )
         self._case = case
@@ -87,12 +86,6 @@ class CaseNode(Node):
         if self._case.kubelet_reject is not None:
             return any(record.error is not None for record in self.kubelet.registrations)
         return any(reason.startswith("waiting for the driver:") for reason in reasons)
-
-
-def _node_text(case: Case, driver: str) -> str:
-    """The node as the driver can play it: a description has no files that could be missing, only what they say."""
-    no_numa = driver == "simulated" and "no_numa_file" in case.sandbox
-    return re.sub(r" numa=\S+", "", case.node_text) if no_numa else case.node_text
 
 
 def _faults(case: Case, driver: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tests.serving.harness import DRIVERS
 NAMES = case_names()
 LISTS = not_offered()
 DIFFERENCES = differences()
-SERVED = [name for name in NAMES if name[:3] not in LISTS.refused.keys() | LISTS.unchecked.keys()]
+SERVED = [name for name in NAMES if name[:3] not in LISTS.refused]
 both_drivers = pytest.mark.parametrize("driver", DRIVERS)
 
 
@@ -50,15 +50,6 @@ def test_what_is_not_offered_is_refused_by_name(name: str, driver: str, pool: Ca
     assert outcome.result == {"exit": 1, "resources": {}}, outcome.log
     setting = LISTS.refused[name[:3]]
     assert any(setting in line and "this version" in line for line in outcome.log.splitlines()), outcome.log
-
-
-@both_drivers
-@pytest.mark.parametrize("name", by_folder(LISTS.unchecked))
-def test_what_is_not_looked_at_yet_is_served(name: str, driver: str, pool: CasePool) -> None:
-    assert read_case(name).expected["exit"] == 1
-    outcome = pool.outcome(name, driver)
-    assert outcome.result["exit"] is None, outcome.log
-    assert outcome.result["resources"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,7 +87,7 @@ def test_differences_are_among_the_permitted() -> None:
 
 def test_no_case_stands_on_two_lists_and_none_is_made_up() -> None:
     """What is on no list must agree with its recording, so no case goes unjudged."""
-    lists = [DIFFERENCES.keys(), LISTS.refused.keys(), LISTS.unchecked.keys()]
+    lists = [DIFFERENCES.keys(), LISTS.refused.keys()]
     stated = [number for numbers in lists for number in numbers]
     assert len(stated) == len(set(stated))
     assert set(stated) <= {name[:3] for name in NAMES}

@@ -6,6 +6,8 @@ from typing import Final
 
 from tests.nvml_standin.node import NodeDescription, NodeGpu, parse_node
 
+FILE_OPTIONS: Final = ("no_numa_file", "no_dev", "extra_dev", "imex", "caps")
+"""The keys of cmd.json's `sandbox` that `write_sysfs` takes."""
 _GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8  # what the driver numbers capability nodes for
 _DEVICE_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
@@ -40,8 +42,9 @@ def write_sysfs(
 ) -> NodeDescription:
     """Creates `root/sys`, `root/proc` and `root/dev` for a node; the options are cmd.json's `sandbox`.
 
-    Device nodes are empty regular files. A node whose nvmlInit fails (driver not loaded) gets its PCI devices
-    only: without a driver there is neither /proc/driver/nvidia nor a device node.
+    Device nodes are links to /dev/null, a character device that needs no privilege; those of an earlier call that
+    this one does not name are removed. A node whose nvmlInit fails (driver not loaded) gets its PCI devices only:
+    without a driver there is neither /proc/driver/nvidia nor a device node.
 
     Args:
         root: where; it may exist.
@@ -56,15 +59,27 @@ def write_sysfs(
     for gpu in node.gpus:
         _write_pci(root / "sys/bus/pci/devices" / gpu.pci_address, gpu, numa=not no_numa_file)
     if node.init_return:
+        _make_devices(root / "dev", frozenset())
         return node
     _write_proc(root / "proc/driver", node, caps=caps)
     devices = [*_DEVICE_NODES, *(f"nvidia{gpu.minor}" for gpu in node.gpus), *extra_dev]
     devices += [f"nvidia-caps-imex-channels/channel{channel}" for channel in imex]
     if caps and any(gpu.mig_current is not None for gpu in node.gpus):
         devices += [f"nvidia-caps/nvidia-cap{minor}" for minor in _capabilities(node)]
-    for name in set(devices) - set(no_dev):
-        _write(root / "dev" / name)
+    _make_devices(root / "dev", frozenset(devices) - frozenset(no_dev))
     return node
+
+
+def _make_devices(directory: Path, names: frozenset[str]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in directory.rglob("*"):
+        if path.is_symlink() and str(path.relative_to(directory)) not in names:
+            path.unlink()
+    for name in names:
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_symlink():
+            path.symlink_to("/dev/null")
 
 
 def _capabilities(node: NodeDescription) -> list[int]:

@@ -16,6 +16,7 @@ from deviceplugin.config.model import (
     Sharing,
     SharingEntry,
 )
+from deviceplugin.model.devicefiles import files_of_all
 from deviceplugin.model.node import Failure, Gpu, MigInstance, MigMode, Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Mode, Plan
 
@@ -39,7 +40,8 @@ def mig_uuid(index: int, slot: int) -> str:
 def gpu(index: int, product: str = A100, *profiles: str, mig: MigMode | None = None, numa: int | None = 0) -> Gpu:
     """A healthy GPU; profiles turn MIG on and are its instances from slot 0."""
     instances = tuple(
-        MigInstance(mig_uuid(index, slot), slot, slot + 1, 0, profile, 4864) for slot, profile in enumerate(profiles)
+        MigInstance(mig_uuid(index, slot), slot, slot + 1, 0, profile, 4864, capabilities=(100 + slot, 200 + slot))
+        for slot, profile in enumerate(profiles)
     )
     return Gpu(
         index=index,
@@ -61,7 +63,7 @@ def hidden(index: int) -> Gpu:
 
 def node(*gpus: Gpu) -> Snapshot:
     """A node of these GPUs."""
-    return Snapshot("570.133.20", "12.8", gpus)
+    return Snapshot("570.133.20", "12.8", gpus, device_files=files_of_all(gpus))
 
 
 def plain(count: int, product: str = T4) -> Snapshot:

@@ -17,7 +17,7 @@ from deviceplugin.config.document import dump_document
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.simulator import AdmittedPod, Clock, Container, Kubelet, Pod
 from tests.driver.convert import node_text_to_description
-from tests.nvml_standin import Control, build, write_sysfs
+from tests.nvml_standin import FILE_OPTIONS, Control, build, write_sysfs
 
 DRIVERS = ("simulated", "nvml")
 
@@ -66,7 +66,7 @@ class Node:
         driver: `simulated` or `nvml` (the real binding on the stand-in library).
         args, env: more flags and variables for the daemon.
         kubelet: None makes one (seeded); tests that need special ones pass a factory of the directory.
-        no_numa_file: sysfs has no numa_node files.
+        sandbox: what is missing or added around the driver, as in cmd.json (tests/golden/README.md).
         launcher: words before the daemon's command, which they must end up executing in their own process.
     """
 
@@ -79,7 +79,7 @@ class Node:
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         kubelet: Callable[[Path], Kubelet] | None = None,
-        no_numa_file: bool = False,
+        sandbox: Mapping[str, Any] | None = None,
         faults: Sequence[str] = (),
         launcher: Sequence[str] = (),
     ) -> None:
@@ -88,7 +88,7 @@ class Node:
         self.driver = driver
         self._args = tuple(args)
         self._env = dict(env or {})
-        self._no_numa_file = no_numa_file
+        self._sandbox = dict(sandbox or {})
         self.control = Control(self.root / "faults")
         self._faults = faults
         self._launcher = launcher
@@ -128,17 +128,19 @@ class Node:
                 self.process.wait()
             shutil.rmtree(self.root, ignore_errors=True)
 
-    def set_node(self, text: str) -> None:
-        """Replace the node's description, as a driver does whose hardware changes."""
+    def set_node(self, text: str, sandbox: Mapping[str, Any] | None = None) -> None:
+        """Replace the node's description, as a driver does whose hardware changes, or what is around the driver."""
+        if sandbox is not None:
+            self._sandbox = dict(sandbox)
         if self.driver == "simulated":
             temporary = self.node_file.with_suffix(".new")
-            temporary.write_text(dump_document(node_text_to_description(text, faults=self._faults)))
+            temporary.write_text(dump_document(node_text_to_description(text, self._sandbox, faults=self._faults)))
             temporary.rename(self.node_file)
             return
-        # Of sysfs the adapter reads which NVIDIA devices are on the bus, and NUMA nodes.
         sysroot = self.root / "sysroot"
         shutil.rmtree(sysroot / "sys", ignore_errors=True)
-        write_sysfs(sysroot, text, no_numa_file=self._no_numa_file)
+        options = {key: value for key, value in self._sandbox.items() if key in FILE_OPTIONS}
+        write_sysfs(sysroot, text, **options)
         if not self.node_file.exists():
             self.node_file.write_text(text)
             return

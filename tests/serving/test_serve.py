@@ -278,10 +278,7 @@ def test_flags_and_variables_reach_the_plan(driver: str, tmp_path: Path) -> None
     [
         (["--no-such-flag"], 2, "no-such-flag"),
         (["--device-list-strategy=cdi-cri"], 1, "cdi-cri"),
-        (["--device-list-strategy=volume-mounts"], 1, "volume-mounts"),
-        (["--pass-device-specs"], 1, "pass-device-specs"),
         (["--device-discovery-strategy=tegra"], 1, "tegra"),
-        (["--imex-channel-ids=0"], 1, "imex"),
     ],
 )
 def test_what_is_not_offered_is_refused_by_name(args: list[str], status: int, word: str) -> None:

@@ -1,0 +1,99 @@
+"""How the config's strategies deliver a node's devices to containers, and what the node lacks for that."""
+
+from collections.abc import Iterator, Sequence
+
+from deviceplugin.config.model import Flags
+from deviceplugin.model.delivery import Delivery
+from deviceplugin.model.devicefiles import CONTROL, GDRCOPY, GDS_PREFIX, MOFED_PREFIXES, files_of, imex_file
+from deviceplugin.model.node import Snapshot
+from deviceplugin.planning.candidate import Candidate
+
+ENVVAR, VOLUME_MOUNTS, CDI_ANNOTATIONS, CDI_CRI = "envvar", "volume-mounts", "cdi-annotations", "cdi-cri"
+"""The words of deviceListStrategy."""
+
+
+def delivery(snapshot: Snapshot, flags: Flags) -> Delivery:
+    """What every device of the node comes with and how.
+
+    Only files that the node has are passed on, of control files and IMEX channels; and only CDI names whose files it
+    has, so that they resolve.
+    """
+    strategies = frozenset(flags.device_list_strategies)
+    channels = tuple(one for one in flags.imex_channel_ids if imex_file(one) in snapshot.device_files)
+    asked = {"gdrcopy": flags.gdrcopy_enabled, "gds": flags.gds_enabled, "mofed": flags.mofed_enabled}
+    extras = tuple(name for name, wanted in asked.items() if wanted)
+    passed = [*(name for name in CONTROL if name in snapshot.device_files), *(imex_file(one) for one in channels)]
+    return Delivery(
+        envvar=ENVVAR in strategies,
+        volume_mounts=VOLUME_MOUNTS in strategies,
+        cdi_annotation_prefix=flags.cdi_annotation_prefix if CDI_ANNOTATIONS in strategies else None,
+        cdi_field=CDI_CRI in strategies,
+        device_root=(flags.nvidia_dev_root or flags.nvidia_driver_root) if flags.pass_device_specs else None,
+        common_files=tuple(passed),
+        imex_channels=channels,
+        extras=extras,
+        cdi_extras=tuple(name for name in extras if extra_files(name, snapshot)),
+    )
+
+
+def extra_files(extra: str, snapshot: Snapshot) -> tuple[str, ...]:
+    """The device files of `gdrcopy`, `gds` or `mofed` that the node has, in order of name."""
+    prefixes = {"gdrcopy": GDRCOPY, "gds": (GDS_PREFIX,), "mofed": MOFED_PREFIXES}[extra]
+    return tuple(sorted(name for name in snapshot.device_files if name.startswith(prefixes)))
+
+
+def undeliverable(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
+    """Why a container could not use a GPU or MIG instance that itself works; empty when it could."""
+    return _channel_problem(snapshot, flags) or _capability_problem(device) or _missing_files(device, snapshot, flags)
+
+
+def start_problems(devices: Sequence[Candidate], snapshot: Snapshot, flags: Flags) -> Iterator[str]:
+    """What ends the start of NVIDIA's plugin, in its recognisable words (golden 057, 103)."""
+    yield from filter(None, (_channel_problem(snapshot, flags), *map(_capability_problem, devices)))
+
+
+def warnings(devices: Sequence[Candidate], snapshot: Snapshot, flags: Flags) -> Iterator[str]:
+    """What the config asks for that the node does not have, and that refuses nothing."""
+    planned = delivery(snapshot, flags)
+    if not flags.imex_required:
+        for channel in _absent_channels(snapshot, flags):
+            yield f"imex.channelIDs: /dev/{imex_file(channel)} does not exist: containers get no channel {channel}"
+    for name in planned.extras:
+        if planned.cdi and name not in planned.cdi_extras:
+            yield f"{name}Enabled: this node has no device file of it, so containers get no CDI name for it"
+    if planned.device_root is not None and not planned.cdi:
+        for device in devices:
+            if device.instance is None and (missing := _missing(device, snapshot)):
+                yield f"{device.describe()}: {missing} in this container; it is passed on all the same"
+
+
+def _channel_problem(snapshot: Snapshot, flags: Flags) -> str:
+    absent = _absent_channels(snapshot, flags) if flags.imex_required else ()
+    return f"requested IMEX channel channel{absent[0]} does not exist, and imex.required is true" if absent else ""
+
+
+def _absent_channels(snapshot: Snapshot, flags: Flags) -> list[int]:
+    return [one for one in flags.imex_channel_ids if imex_file(one) not in snapshot.device_files]
+
+
+def _capability_problem(device: Candidate) -> str:
+    gpu, instance = device.gpu, device.instance
+    if instance is None or instance.capabilities is not None or gpu.failure is not None or instance.failure is not None:
+        return ""
+    path = f"/proc/driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{instance.gpu_instance_id}/access"
+    return f"missing MIG GPU instance capability path: {path}; the driver's mig-minors file does not name it either"
+
+
+def _missing_files(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
+    """A CDI name must resolve to files that exist; and who gets a MIG instance by its files needs both capabilities
+    (reports G2, L1). A whole GPU's own file is passed on unseen, as NVIDIA's plugin does (golden 098): the host may
+    have what this container does not see.
+    """
+    by_files = flags.pass_device_specs and device.instance is not None
+    return _missing(device, snapshot) if by_files or delivery(snapshot, flags).cdi else ""
+
+
+def _missing(device: Candidate, snapshot: Snapshot) -> str:
+    missing = [name for name in files_of(device.gpu, device.instance) if name not in snapshot.device_files]
+    paths = ", ".join(f"/dev/{name}" for name in missing)
+    return f"{paths} does not exist" if missing else ""
