@@ -33,7 +33,8 @@ def plan(before: Plan | None, after: Plan) -> None:
         if after.resource(resource.name) is None:
             log.info("%s: no longer planned", resource.name)
     for left in _new(old.left_out, after.left_out):
-        log.info("left out: %s: %s", left.what, left.reason)
+        # Without a UUID it is no rule that leaves it out, but a fault.
+        log.log(logging.INFO if left.uuid else logging.WARNING, "left out: %s: %s", left.what, left.reason)
     for warning in _new(old.warnings, after.warnings):
         log.warning("%s", warning)
     for problem in _new(old.layout_problems, after.layout_problems):

@@ -203,7 +203,7 @@ class Reconciler:
             log.error("the driver does not answer: %s", problem)
         if state.plan is not None and state.snapshot is not None and not state.node_without_gpus:
             # It worked before: every GPU of it is out of service, none disappears (reports H5).
-            snapshot = all_failed(state.snapshot, problem)
+            snapshot = all_failed(state.snapshot, "the driver does not answer")
             self._state = replace(state, snapshot=snapshot, driver_problem=problem)
             return
         if state.plan is None and state.config is not None and state.config.flags.fail_on_init_error:
@@ -227,7 +227,7 @@ class Reconciler:
                 self._link.register_again(name)
         if after.held.unknown_because and after.held.unknown_because != holding.held.unknown_because:
             log.warning("what pods hold cannot be read: %s", after.held.unknown_because)
-        if after != self._state.holding:
+        if after != self._state.holding or after.held.pods != holding.held.pods:
             self._state = replace(self._state, holding=after)
 
     def _our_names(self) -> frozenset[str]:

@@ -69,7 +69,7 @@ class Report:
             "driver": self._driver(state),
             "gpus": [_gpu(gpu) for gpu in state.snapshot.gpus] if state.snapshot else [],
             "resources": [
-                _resource(offer, state.plan, link.get(name), held.of(name), self._sources.monotonic())
+                _resource(offer, state.plan, link.get(name), held, self._sources.monotonic())
                 for name, offer in sorted(state.offers.items())
             ],
             "held_unknown_because": state.holding.held.unknown_because if state.holding else "not read yet",
@@ -118,13 +118,21 @@ class Report:
             reasons.append("waiting for the driver's first answer")
         elif state.plan is None and state.config is not None:
             reasons.extend(state.plan_problems or ("what pods hold is not read yet",))
-        for name, offer in sorted(state.offers.items()):
-            served = link.get(name)
-            wanted = bool(offer.devices) or (state.plan is not None and state.plan.resource(name) is not None)
-            if wanted and (served is None or not served.registered or not served.stream_open):
-                awaiting = served.awaiting or served.last_error if served else ""
-                reasons.append(f"{name} is not registered with the kubelet" + (f": {awaiting}" if awaiting else ""))
-        return reasons
+        return reasons + _unregistered(state, link)
+
+
+def _unregistered(state: State, link: Mapping[str, ResourceState]) -> list[str]:
+    """One line for each thing that keeps resources from the kubelet, with all the resources it keeps."""
+    names: dict[str, list[str]] = {}
+    for name, offer in sorted(state.offers.items()):
+        served = link.get(name)
+        wanted = bool(offer.devices) or (state.plan is not None and state.plan.resource(name) is not None)
+        if wanted and (served is None or not served.registered or not served.stream_open):
+            names.setdefault((served.awaiting or served.last_error) if served else "", []).append(name)
+    return [
+        f"not registered with the kubelet: {', '.join(kept)}" + (f"; awaiting {awaited}" if awaited else "")
+        for awaited, kept in names.items()
+    ]
 
 
 def _verdict(reasons: list[str]) -> Document:
@@ -166,9 +174,7 @@ def _gpu(gpu: Gpu) -> Document:
     }
 
 
-def _resource(
-    offer: Offer, plan: Plan | None, served: ResourceState | None, held: frozenset[str], now: float
-) -> Document:
+def _resource(offer: Offer, plan: Plan | None, served: ResourceState | None, held: Held, now: float) -> Document:
     healthy = sum(device.health is Health.HEALTHY for device in offer.devices)
     document: Document = {
         "name": offer.name,
@@ -177,7 +183,8 @@ def _resource(
         "planned": plan is not None and plan.resource(offer.name) is not None,
         "capacity": len(offer.devices),
         "healthy": healthy,
-        "held": sorted(held),
+        "held": sorted(held.of(offer.name)),
+        "pods": {one: held.pods[one] for one in sorted(held.of(offer.name)) if one in held.pods},
         "draining": sorted(offer.draining),
         "unhealthy": {device.id: device.reason for device in offer.devices if device.health is not Health.HEALTHY},
         "registered": served is not None and served.registered,

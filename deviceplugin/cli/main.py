@@ -36,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"gpu-device-plugin {__version__}")
         return 0
     if command not in COMMANDS:
-        print(f"gpu-device-plugin: unknown command {command!r}; one of: {', '.join(COMMANDS)}", file=sys.stderr)
+        near = [name for name in COMMANDS if name.startswith(command[:3])]
+        hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(COMMANDS)}"
+        print(f"gpu-device-plugin: unknown command {command!r}; {hint}", file=sys.stderr)
         return 2
     return _run(command, rest)
 

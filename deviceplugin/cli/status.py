@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.config.settings import DEFAULT_STATUS_SOCKET
+from deviceplugin.model.words import counted
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 
 Document = dict[str, Any]
@@ -58,7 +59,7 @@ def render(document: Document) -> Iterator[str]:
     plugin = document["plugin"]
     yield f"gpu-device-plugin {plugin['version']}, pid {plugin['pid']}, since {plugin['started_at']}"
     ready = document["ready"]
-    yield "ready" if ready["ok"] else "NOT READY"
+    yield ("ready" if ready["ok"] else "NOT READY") + _but(document)
     yield from (f"  {reason}" for reason in (*document["live"]["reasons"], *ready["reasons"]))
     yield from _render_config(document["config"])
     yield from _render_gpus(document)
@@ -73,6 +74,15 @@ def render(document: Document) -> Iterator[str]:
     if plan.get("warnings"):
         yield "warnings:"
         yield from (f"  {warning}" for warning in plan["warnings"])
+
+
+def _but(document: Document) -> str:
+    """What a reader of the first lines must not miss."""
+    broken = sum(bool(gpu["problem"]) for gpu in document["gpus"])
+    found = ["the newest config is REFUSED"] if document["config"]["refused"] else []
+    found += [f"{counted(broken, 'GPU')} with a PROBLEM"] if broken else []
+    found += [f"{counted(len(document['waiting']), 'change')} waiting"] if document["waiting"] else []
+    return f", but: {', '.join(found)}" if found else ""
 
 
 def _render_config(config: Document) -> Iterator[str]:
@@ -95,10 +105,23 @@ def _render_gpus(document: Document) -> Iterator[str]:
     yield f"GPUs (driver {driver['version'] or 'unknown'}):"
     if driver["problem"]:
         yield f"  the driver does not answer: {driver['problem']}"
+    offered = _offered(document["plan"] or {})
     for gpu in document["gpus"]:
-        mig = "" if not gpu["mig"] or not gpu["mig"]["current"] else f", MIG with {len(gpu['mig_instances'])} instances"
-        trouble = f", PROBLEM: {gpu['problem']}" if gpu["problem"] else ""
-        yield f"  {gpu['index']}: {gpu['product_name'] or '?'} {gpu['uuid'] or '(no UUID)'}{mig}{trouble}"
+        trouble = f"  PROBLEM: {gpu['problem']}" if gpu["problem"] else ""
+        what = "; ".join(offered.get(gpu["uuid"], ["offered as nothing"]))
+        yield f"  {gpu['index']:>2}  {gpu['product_name'] or '?'}  {gpu['uuid'] or '(no UUID)'}  {what}{trouble}"
+
+
+def _offered(plan: Document) -> dict[str, list[str]]:
+    """GPU UUID -> what it is offered as: `nvidia.com/gpu.shared, 4 replicas`."""
+    units: dict[str, dict[str, list[int]]] = {}
+    for resource in plan.get("resources", []):
+        for unit in resource["units"]:
+            units.setdefault(unit["gpu_uuid"], {}).setdefault(resource["name"], []).append(max(1, unit["replicas"]))
+    return {
+        gpu: [f"{name} x{sum(devices)}" if sum(devices) > 1 else name for name, devices in names.items()]
+        for gpu, names in units.items()
+    }
 
 
 def _render_resources(document: Document) -> Iterator[str]:
@@ -106,16 +129,31 @@ def _render_resources(document: Document) -> Iterator[str]:
     if document["held_unknown_because"]:
         yield f"  what pods hold is not known: {document['held_unknown_because']}"
     for resource in document["resources"]:
+        unknown = document["held_unknown_because"] and not resource["held"]
+        held = "held: unknown" if unknown else f"{len(resource['held'])} held"
         state = "registered" if resource["registered"] and resource["stream_open"] else "NOT REGISTERED"
         yield (
             f"  {resource['name']}: {resource['mode']}, {resource['healthy']} of {resource['capacity']} healthy, "
-            f"{len(resource['held'])} held, {state}" + ("" if resource["planned"] else ", going away")
+            f"{held}, {state}" + ("" if resource["planned"] else ", going away")
         )
-        for key in ("awaiting", "last_error", "conflict"):
+        yield from _render_holders(resource)
+        for key in ("last_error", "conflict"):
             if resource.get(key):
                 yield f"      {key.replace('_', ' ')}: {resource[key]}"
         for reason, count in _reasons(resource["unhealthy"]).items():
             yield f"      {count} unhealthy: {reason}"
+
+
+def _render_holders(resource: Document) -> Iterator[str]:
+    """The pods that hold devices of it, with the ids; ids that no running pod is known for come last."""
+    by_pod: dict[str, list[str]] = {}
+    for device_id in resource["held"]:
+        by_pod.setdefault(resource["pods"].get(device_id, ""), []).append(device_id)
+    for pod, ids in sorted(by_pod.items(), key=lambda item: (not item[0], item)):
+        draining = (
+            " (to be freed: " + resource["name"] + " gives it up)" if set(ids) & set(resource["draining"]) else ""
+        )
+        yield f"      held by {pod or 'a pod not listed yet'}: {', '.join(ids)}{draining}"
 
 
 def _reasons(unhealthy: dict[str, str]) -> dict[str, int]:

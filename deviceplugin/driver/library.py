@@ -35,8 +35,7 @@ LIBRARY_DIRECTORIES = (
 
 WHAT_TO_DO: dict[int | None, str] = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-        "the kernel module nvidia is not loaded: install or load the driver on the host. It is looked for again, "
-        "nothing needs restarting"
+        "the kernel module nvidia is not loaded: install or load the driver on the host"
     ),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "the library and the loaded kernel module are of different driver versions: the driver was upgraded. A process "

@@ -45,10 +45,15 @@ class PodResources:
         Raises KubeletError when the kubelet does not answer, or refuses as it does above 100 calls a second (P1).
         """
         answer = self._call("List", pb.ListPodResourcesRequest(), pb.ListPodResourcesResponse.FromString, timeout_s)
+        held = [
+            (f"{pod.namespace}/{pod.name}", devices)
+            for pod in answer.pod_resources
+            for container in pod.containers
+            for devices in container.devices
+        ]
         return Held(
-            _by_resource(
-                devices for pod in answer.pod_resources for container in pod.containers for devices in container.devices
-            )
+            _by_resource(devices for _, devices in held),
+            pods={device_id: pod for pod, devices in held for device_id in devices.device_ids},
         )
 
     def allocatable(self, timeout_s: float) -> Held:

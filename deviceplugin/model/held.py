@@ -20,10 +20,12 @@ class Held:
         ids: by resource name.
         unknown_because: empty when the answer can be trusted; else why neither PodResources nor the checkpoint
             could be read: a change that would withdraw anything then waits with this reason.
+        pods: device id -> `namespace/name` of the pod that holds it, where the source tells; for people only.
     """
 
     ids: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
     unknown_because: str = ""
+    pods: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def of(self, resource_name: str) -> frozenset[str]:
         """The held ids of one resource."""
@@ -33,4 +35,4 @@ class Held:
         """Held in either; known if either is."""
         names = {*self.ids, *other.ids}
         because = self.unknown_because if other.unknown_because else ""
-        return Held({name: self.of(name) | other.of(name) for name in names}, because)
+        return Held({name: self.of(name) | other.of(name) for name in names}, because, {**self.pods, **other.pods})

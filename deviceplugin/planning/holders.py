@@ -34,7 +34,8 @@ def ours(held: Held, names: AbstractSet[str] = frozenset()) -> Held:
     def is_ours(name: str, ids: AbstractSet[str]) -> bool:
         return name in names or all(_OUR_ID.fullmatch(one) for one in ids)
 
-    return Held({name: ids for name, ids in held.ids.items() if ids and is_ours(name, ids)}, held.unknown_because)
+    ids = {name: ids for name, ids in held.ids.items() if ids and is_ours(name, ids)}
+    return Held(ids, held.unknown_because, held.pods)
 
 
 class Parents:
