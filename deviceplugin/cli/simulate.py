@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import deviceplugin
 from deviceplugin.cli.status import render
@@ -31,12 +32,17 @@ Document = dict[str, Any]
 def run(words: list[str]) -> int:
     """The command; 0 when every sample pod ran and the daemon stopped cleanly."""
     parser = argparse.ArgumentParser(prog="gpu-device-plugin simulate", description=__doc__)
-    parser.add_argument("--node", type=Path, default=SAMPLES / "nodes" / "mixed-sample.yaml", help="a node description")
+    parser.add_argument(
+        "--node",
+        type=Path,
+        default=SAMPLES / "nodes" / "mixed-sample.yaml",
+        help="a node description (default %(default)s)",
+    )
     parser.add_argument("--config-file", type=Path, help="the sharing config (default with the sample node: its own)")
     parser.add_argument("--once", action="store_true", help="show one edit of the config and end")
     parser.add_argument("--log-level", default="info", help="of the plugin (default %(default)s)")
-    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="further flags for `serve`")
-    options = parser.parse_args(words)
+    parser.usage = "%(prog)s [--node FILE] [--config-file FILE] [--once] [flags of serve]"
+    options, flags = parser.parse_known_args(words)
     config_file: Path | None = options.config_file
     if config_file is None and options.node == parser.get_default("node"):
         config_file = SAMPLES / "mixed-sample.yaml"
@@ -46,7 +52,7 @@ def run(words: list[str]) -> int:
                 f"{file}: no such file; name a node description with --node and a config with --config-file"
             )
     with tempfile.TemporaryDirectory(prefix="gpu-sim-") as directory:
-        return _Simulation(Path(directory), options.node, config_file, options).run()
+        return _Simulation(Path(directory), options.node, config_file, options, flags).run()
 
 
 class SimulationFailed(DevicePluginError):
@@ -54,10 +60,13 @@ class SimulationFailed(DevicePluginError):
 
 
 class _Simulation:
-    def __init__(self, root: Path, node: Path, config_file: Path | None, options: argparse.Namespace) -> None:
+    def __init__(
+        self, root: Path, node: Path, config_file: Path | None, options: argparse.Namespace, flags: list[str]
+    ) -> None:
         self._root = root
         self._node = node
         self._options = options
+        self._flags = flags
         self._config_file = config_file
         if config_file is not None and options.once:
             # The scripted edit works on a copy.
@@ -67,6 +76,7 @@ class _Simulation:
             device_plugins_dir=root / "device-plugins", root_dir=root, clock=Clock(scale=CLOCK_SCALE), seed=1
         )
         self._admitted: list[AdmittedPod] = []
+        self._input: TextIO | None = sys.stdin
 
     def run(self) -> int:
         say(f"node {self._node}, config {self._options.config_file or self._config_file or 'none'}")
@@ -92,7 +102,7 @@ class _Simulation:
         command += [f"--status-socket={self._status_socket}", f"--log-level={self._options.log_level}"]
         if self._config_file is not None:
             command += [f"--config-file={self._config_file.absolute()}"]
-        command += self._options.flags
+        command += self._flags
         daemon = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         threading.Thread(target=_relay, args=(daemon,), name="plugin log", daemon=True).start()
         try:
@@ -174,15 +184,33 @@ class _Simulation:
         say(f"pods still running: {len(running)} of {len(self._admitted)}")
 
     def _follow(self, daemon: subprocess.Popen[str]) -> None:
-        say(f"\nEdit {self._config_file or self._node} or {self._node} and see the node follow; Ctrl-C ends.")
+        files = [self._config_file] if self._config_file else []
+        say(f"\nEdit {' or '.join(str(file) for file in [*files, self._node])} and see the node follow.")
+        say("Type a pod's name to end it. Ctrl-C ends the simulation. More, from another window:")
+        say(f"  gpu-device-plugin status --status-socket {self._status_socket}")
         shown = self._kubelet.node_status()
         with contextlib.suppress(KeyboardInterrupt):
             while daemon.poll() is None:
-                time.sleep(0.2)
+                self._end_typed_pod(0.2)
                 now = self._kubelet.node_status()
                 if now != shown:
                     shown = now
                     self._show_node_status()
+
+    def _end_typed_pod(self, wait_s: float) -> None:
+        """Wait, but not for long, for somebody to type the name of a pod that is to end."""
+        if self._input is None or not select.select([self._input], [], [], wait_s)[0]:
+            time.sleep(0 if self._input else wait_s)
+            return
+        line = self._input.readline()
+        if not line:
+            self._input = None
+        running = {pod.name: pod.uid for pod in self._kubelet.pods() if pod.phase == "Running"}
+        if line.strip() in running:
+            self._kubelet.end(running[line.strip()])
+            say(f"pod {line.strip()} has ended")
+        elif line.strip():
+            say(f"no pod of that name runs; running: {', '.join(sorted(running)) or 'none'}")
 
 
 def say(line: str) -> None:
