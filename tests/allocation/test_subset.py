@@ -105,6 +105,20 @@ def test_beyond_the_exact_whole_boards_are_found() -> None:
     assert found == tuple(range(0, 32, 4))
 
 
+def test_beyond_the_exact_the_most_connected_is_not_the_only_start() -> None:
+    """Things 0 to 3 are connected to many, 4 to 7 better among themselves; no exchange leads from those to these."""
+
+    def pair(i: int, j: int) -> int:
+        if i == j:
+            return 0
+        if 4 <= i < 8 and 4 <= j < 8:
+            return 130
+        return 90 if min(i, j) < 4 and not 4 <= max(i, j) < 8 else 0
+
+    pairs = [[pair(i, j) for j in range(17)] for i in range(17)]
+    assert best_subset([0] * 17, pairs, 4) == (4, 5, 6, 7)
+
+
 def steps(own: list[int], pairs: list[list[int]], count: int) -> int:
     """How many lines of the module one search runs through, each turn of a loop counted."""
     lines = 0
