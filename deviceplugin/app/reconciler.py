@@ -30,6 +30,7 @@ from deviceplugin.model.held import KUBELET_SETTLING_S
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Mode, Plan
 from deviceplugin.planning.build import build
+from deviceplugin.planning.carry_on import carry_on
 from deviceplugin.planning.identity import all_failed, remember
 
 log = logging.getLogger(__name__)
@@ -265,8 +266,9 @@ class Reconciler:
             announce.started(plan)
 
     def _plan(self, config: Config, snapshot: Snapshot) -> Plan | None:
-        """The plan for what is known now; None when it can't be made and the last good one stays."""
-        starting = self._state.plan is None
+        """The plan for what is known now, or the last good one carried on; None when there has been none yet."""
+        last_good = self._state.plan
+        starting = last_good is None
         try:
             plan = plan_node(snapshot, config)
         except ConfigError as error:
@@ -275,7 +277,7 @@ class Reconciler:
             if error.problems != self._state.plan_problems:
                 announce.refused(error.problems, keeps=not starting)
             self._state = replace(self._state, plan_problems=error.problems)
-            return None
+            return None if last_good is None else carry_on(last_good, snapshot, config)
         if starting and plan.layout_problems and config.flags.fail_on_init_error:
             raise StartError("\n".join(plan.layout_problems) + "\n(failOnInitError is true)")
         if self._state.plan_problems:

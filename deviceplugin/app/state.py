@@ -30,7 +30,8 @@ class State:
         driver_problem: why the driver as a whole does not answer; empty when it does.
         node_without_gpus: no driver, and no NVIDIA device that would need one.
         plan: None until the first good one.
-        plan_problems: why the newest snapshot could not be planned with the config in force; the plan is then older.
+        plan_problems: why the newest snapshot could not be planned with the config in force; the plan is then the last
+            good one carried on.
         offers: in force on the wire, by resource.
         waiting: what waits for what.
         retired_since: resource -> monotonic seconds since its list is empty and no plan has it.

@@ -199,7 +199,7 @@ def _resource(
     return Resource(
         name=name,
         mode=mode,
-        units=tuple(_unit(device, replicas, verdicts, config) for device, replicas in devices),
+        units=tuple(planned_unit(device, replicas, verdicts, config) for device, replicas in devices),
         allocation_policy=parts[0].policy,
         refuse_more_than_one=parts[0].refuse_more_than_one,
         origin=", ".join(origins),
@@ -208,7 +208,14 @@ def _resource(
     )
 
 
-def _unit(device: Candidate, replicas: int, verdicts: Mapping[str, str], config: Config) -> Unit:
+def planned_unit(device: Candidate, replicas: int, verdicts: Mapping[str, str], config: Config) -> Unit:
+    """A GPU or MIG instance as its resource offers it.
+
+    Args:
+        device: of known UUID.
+        replicas: as in Unit.
+        verdicts: UUID -> why it is unhealthy.
+    """
     gpu, instance = device.gpu, device.instance
     uuid = device.uuid or ""  # _unofferable left the others out
     index = str(gpu.index) if instance is None else f"{gpu.index}:{instance.slot}"

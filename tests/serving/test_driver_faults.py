@@ -213,3 +213,22 @@ def _look(node: Node) -> None:
     """Have the plugin look at the driver now; else it does every 10 s."""
     assert node.process is not None
     node.process.send_signal(signal.SIGHUP)
+
+
+def test_a_gpu_lost_while_the_config_does_not_fit_the_node_is_unhealthy() -> None:
+    """The last good plan stays in service then, but no plan outlives the health of its devices."""
+    shared_under_the_plain_name = SHARED.replace("replicas: 2", "replicas: 2\n      devices: [0]\n      rename: gpu")
+    with Node(t4s(1), shared_under_the_plain_name, driver="nvml").run() as node:
+        node.wait_ready()
+        shares = node.listed()
+        node.set_node(t4s(2))  # one more GPU, whole: under the same name it can't be
+        _look(node)
+        node.wait_status(lambda document: document["config"]["plan_problems"])
+        assert node.healthy() == set(shares)
+        node.control.append("lost 0")
+        _look(node)
+        node.kubelet.wait_for(lambda: not node.healthy())
+        assert node.listed() == shares
+        node.control.append("ok 0")
+        _look(node)
+        node.kubelet.wait_for(lambda: node.healthy() == set(shares))
