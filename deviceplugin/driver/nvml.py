@@ -1,7 +1,7 @@
 """A real node: the snapshot that NVML, /sys, /proc and /dev give."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +12,12 @@ import pynvml
 from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
 from deviceplugin.driver.capabilities import with_capabilities
 from deviceplugin.driver.devicefiles import device_directory, device_files
+from deviceplugin.driver.late import LateGpus
 from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
 from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
 from deviceplugin.driver.minors import fail_shared_minors
-from deviceplugin.driver.sysfs import numa_node, nvidia_devices, pci_address
+from deviceplugin.driver.sysfs import numa_node, nvidia_devices, pci_address, taken_by_another_driver
 from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Gpu, Snapshot
 
@@ -39,7 +40,8 @@ class NvmlDriver:
     """The driver of this node.
 
     NVML is opened at the first snapshot and stays open between snapshots. It lists GPUs as they were when it was
-    opened: when the PCI bus shows others since (hot-plug, drain; reports H8), the next snapshot opens it anew.
+    opened: when the PCI bus shows others since (hot-plug, drain; reports H8), the next snapshot opens it anew. A GPU
+    is on the bus before the driver has taken it on, so while NVML lacks one it is opened again now and then.
 
     Args:
         container_driver_root: where the host's driver root is mounted.
@@ -55,6 +57,7 @@ class NvmlDriver:
         self._reading = False
         self._closing = False
         self._on_the_bus: frozenset[str] = frozenset()
+        self._late = LateGpus()
 
     def snapshot(self) -> Snapshot:
         """Ask for everything once. A GPU that fails a call carries that failure, the others are complete.
@@ -115,6 +118,9 @@ class NvmlDriver:
         if on_the_bus != self._on_the_bus:
             self._library.shut_down()
             self._on_the_bus = on_the_bus
+            self._late = LateGpus()
+        elif not session_verified and self._late.open_anew():
+            self._library.shut_down()
         self._library.ensure_ready()
         system = Inquiry(session_verified=session_verified)
         driver_version = system.ask(pynvml.nvmlSystemGetDriverVersion)
@@ -124,6 +130,7 @@ class NvmlDriver:
             for index in range(pynvml.nvmlDeviceGetCount())
         ]
         nvlinks_of = _read_nvlinks(seen)
+        self._late.lacking = self._lacks_one_of(on_the_bus, seen)
         handles = {one.gpu.uuid: one.handle for one in seen if one.gpu.uuid is not None}
         gpus = with_capabilities(self._root, fail_shared_minors(tuple(one.finished() for one in seen)))
         return Snapshot(
@@ -133,6 +140,13 @@ class NvmlDriver:
             links=links(handles, nvlinks_of),
             device_files=device_files(device_directory(self._container_driver_root, self._root), gpus),
         )
+
+    def _lacks_one_of(self, on_the_bus: frozenset[str], seen: Sequence[_Seen]) -> bool:
+        """Whether a GPU on the bus is not listed; one that fails may hide its address."""
+        listed = {one.gpu.pci_address for one in seen}
+        hidden = sum(one.gpu.pci_address is None for one in seen)
+        lacking = [one for one in on_the_bus - listed if not taken_by_another_driver(self._root, one)]
+        return len(lacking) > hidden
 
     def _look_at(self, index: int, inquiry: Inquiry, *, session_verified: bool) -> _Seen:
         ask = inquiry.ask

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 NVIDIA_VENDOR = "0x10de"
+NVIDIA_DRIVER = "nvidia"
 DISPLAY_CLASS = "0x03"
 """Base class 03 of the PCI code and ID assignment: VGA and 3D controllers; not the GPU's audio and USB functions."""
 
@@ -38,6 +39,14 @@ def nvidia_devices(root: Path) -> frozenset[str]:
         for device in devices
         if _read(device / "vendor").lower() == NVIDIA_VENDOR and _read(device / "class").startswith(DISPLAY_CLASS)
     )
+
+
+def taken_by_another_driver(root: Path, address: str) -> bool:
+    """Whether another driver than NVIDIA's has the device: vfio-pci for a virtual machine, nouveau for a display."""
+    try:
+        return (root / "sys/bus/pci/devices" / address / "driver").readlink().name != NVIDIA_DRIVER
+    except OSError:
+        return False  # bound to none, or the link is not shown here
 
 
 def _read(path: Path) -> str:

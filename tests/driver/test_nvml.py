@@ -3,9 +3,10 @@
 import pytest
 
 from deviceplugin.driver.mig import profile_from_sizes
+from deviceplugin.driver.sysfs import nvidia_devices
 from deviceplugin.model.node import Link, MigMode, PcieLevel
 from tests.driver.bench import Bench, gpu_line, only, uuid
-from tests.nvml_standin import MODELS, PROFILES, Profile
+from tests.nvml_standin import MODELS, PROFILES, Profile, write_sysfs
 
 MIG_OF_EACH_KIND = gpu_line(0, "h100-80gb", "mig=1") + (
     "mig gpu=0 slot=0 gi=7 ci=0 giprofile=0 ciprofile=0 start=0 size=1 uuid=MIG-a\n"
@@ -157,3 +158,41 @@ def test_a_plugged_gpu_shows_in_the_next_snapshot(bench: Bench) -> None:
     """NVML lists the GPUs that it found when it was initialised: it is opened anew when the PCI bus has changed."""
     assert len(bench.look(gpu_line(0)).gpus) == 1
     assert len(bench.look(gpu_line(0) + gpu_line(1)).gpus) == 2
+
+
+def plug_in_slowly(bench: Bench) -> None:
+    """A second GPU on the bus, which the driver has not taken on yet."""
+    assert len(bench.look(gpu_line(0)).gpus) == 1
+    write_sysfs(bench.root, gpu_line(0) + gpu_line(1))
+    assert len(bench.driver.snapshot().gpus) == 1
+
+
+def take_on(bench: Bench) -> None:
+    """The driver is done with it."""
+    both = bench.node_file.with_name("both.txt")
+    both.write_text(gpu_line(0) + gpu_line(1))
+    bench.control.append(f"node {both}")
+
+
+def test_a_gpu_that_the_driver_takes_on_later_than_the_bus_shows_it(bench: Bench) -> None:
+    plug_in_slowly(bench)
+    take_on(bench)
+    assert len(bench.driver.snapshot().gpus) == 2
+
+
+def test_a_gpu_that_the_driver_takes_on_much_later(bench: Bench) -> None:
+    plug_in_slowly(bench)
+    assert [len(bench.driver.snapshot().gpus) for _ in range(10)] == [1] * 10
+    take_on(bench)
+    looks = [len(bench.driver.snapshot().gpus) for _ in range(8)]
+    assert looks[-1] == 2
+    assert looks[0] == 1, "NVML was opened anew at every look"
+
+
+def test_a_gpu_that_another_driver_has_is_not_waited_for(bench: Bench) -> None:
+    plug_in_slowly(bench)
+    (address,) = nvidia_devices(bench.root) - {bench.driver.snapshot().gpus[0].pci_address}
+    (bench.root / "sys/bus/pci/devices" / address / "driver").symlink_to("../../../bus/pci/drivers/vfio-pci")
+    bench.driver.snapshot()
+    take_on(bench)
+    assert [len(bench.driver.snapshot().gpus) for _ in range(8)] == [1] * 8
