@@ -73,7 +73,8 @@ class ConfigFeed:
             # Watch first, look second: a change in between is then an event.
             self._watch()
             now = signature([self._path])
-            if now != seen or self._forced:
+            # What could not be read (out of descriptors, a network file system) may be readable without any change.
+            if now != seen or self._forced or self._unread:
                 seen = now
                 self._look()
             if self._wake.wait(min(BLIND_LOOK_S, self._slow_look_s) if self._watcher.blind else self._slow_look_s):
@@ -81,6 +82,10 @@ class ConfigFeed:
                 # An in-place write can keep size and, within the clock's grain, times: an event means look.
                 seen = None
         self._watcher.stop()
+
+    @property
+    def _unread(self) -> bool:
+        return self._last is not None and self._last[0] is None
 
     def _watch(self) -> None:
         wanted = lookups(self._path)
@@ -109,7 +114,8 @@ class ConfigFeed:
             problem = error
         current = (data, str(problem) if problem else None)
         if current == self._last and not forced:
-            log.debug("%s was touched, its content is the same", self._named)
+            if data is not None:
+                log.debug("%s was touched, its content is the same", self._named)
             return
         self._last = current
         self._post(FileRead(data, problem))

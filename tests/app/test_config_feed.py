@@ -14,24 +14,27 @@ from deviceplugin.app import config_feed
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.events import FileRead
 from deviceplugin.config.load import read_config_file
+from deviceplugin.errors import ConfigError
 
 
 class Watched:
     """A feed on one file, and what it posted."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, read: Callable[[str], bytes] = read_config_file, *, slow_look_s: float = 60.0
+    ) -> None:
         self.path = path
         self.posted: queue.SimpleQueue[FileRead] = queue.SimpleQueue()
         self.count = 0
         self.deaths: list[BaseException] = []
         self.feed = ConfigFeed(
             str(path),
-            read_config_file,
+            read,
             self._take,
             monotonic=time.monotonic,
             on_death=lambda _, error: self.deaths.append(error),
             # It would notice as well, a little later: these tests are about being told.
-            slow_look_s=60.0,
+            slow_look_s=slow_look_s,
         )
         self.feed.start(path.read_bytes(), None)
 
@@ -192,6 +195,25 @@ def test_force_posts_the_same_content(plain: Path, watch: Callable[[Path], Watch
     watched = watch(plain)
     watched.feed.force()
     assert watched.next().data == b"first"
+
+
+def test_a_read_that_fails_is_tried_again_without_any_change(plain: Path) -> None:
+    """Out of descriptors, or a network file system that comes back: the file itself never changed."""
+    recovered = threading.Event()
+
+    def read(path: str) -> bytes:
+        if not recovered.is_set() and plain.read_text() != "first":
+            raise ConfigError((f"{path}: Too many open files",))
+        return read_config_file(path)
+
+    watched = Watched(plain, read, slow_look_s=0.05)
+    plain.write_text("second")
+    assert watched.next().data is None
+    watched.expect_quiet()
+    recovered.set()
+    watched.expect("second")
+    watched.feed.stop()
+    assert not watched.deaths
 
 
 def test_a_storm_of_forced_reads_is_bounded_by_the_debounce(plain: Path, watch: Callable[[Path], Watched]) -> None:
