@@ -69,6 +69,8 @@ def _of(kind: type[Any], parent: object, key: str, *, optional: bool = False) ->
         return kind()
     if not isinstance(value, kind):
         raise ValueError(f"{key}: expected a {kind.__name__}, found {type(value).__name__}")
+    if isinstance(value, str):
+        value.encode()
     return value
 
 
@@ -77,4 +79,6 @@ def _ids(value: object) -> list[str]:
         return []
     if not isinstance(value, list) or not all(isinstance(device_id, str) for device_id in value):
         raise ValueError("device ids: expected a list of strings")
+    for device_id in value:
+        device_id.encode()  # half a surrogate pair would be a held id that no list can name: a ValueError too
     return value

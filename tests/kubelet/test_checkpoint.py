@@ -55,6 +55,8 @@ def test_no_file_and_no_entries_are_nothing(root: Path) -> None:
         b'{"Data":{"PodDeviceEntries":[{"ResourceName":"r","DeviceIDs":["a"]}]}}',  # the layout before NUMA (C4)
         b'{"Data":{"PodDeviceEntries":[{"ResourceName":"r","DeviceIDs":{"-1":[1]}}]}}',
         b'{"Data":{"RegisteredDevices":{"r":"a"}}}',
+        b'{"Data":{"PodDeviceEntries":[{"ResourceName":"r","DeviceIDs":{"-1":["\\ud800"]}}]}}',
+        b'{"Data":{"PodDeviceEntries":[{"ResourceName":"\\ud800","DeviceIDs":{"-1":["a"]}}]}}',
         b"[" * 100_000,
     ],
 )
