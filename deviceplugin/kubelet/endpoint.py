@@ -11,7 +11,13 @@ import grpc
 
 from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet.feed import MAX_STREAMS
-from deviceplugin.kubelet.socket_file import SocketFile, clean_temporary_names, directory_lock, temporary_name
+from deviceplugin.kubelet.socket_file import (
+    SocketFile,
+    check_place,
+    clean_temporary_names,
+    directory_lock,
+    temporary_name,
+)
 from deviceplugin.kubelet.unix import target
 
 CALLS_AT_A_TIME: Final = 4  # beside the streams: the kubelet makes one (A3), a late one may overlap (A22)
@@ -42,6 +48,7 @@ class Endpoint:
         KubeletError when the directory is missing or refuses.
         """
         with directory_lock(directory):
+            check_place(directory, resource)
             clean_temporary_names(directory)
             workers = ThreadPoolExecutor(MAX_STREAMS + CALLS_AT_A_TIME, thread_name_prefix=f"serve {resource}")
             server = grpc.server(workers, handlers=[handler], options=SERVER_OPTIONS)
@@ -57,7 +64,9 @@ class Endpoint:
                 bound.unlink(missing_ok=True)
                 if isinstance(error, KubeletError):
                     raise
-                raise KubeletError(f"{directory}: can't bind a socket there: {error}") from None
+                # Without the temporary name: the next try has another, and the same trouble is to be told once.
+                why = str(error).replace(str(bound), f"{directory}/...")
+                raise KubeletError(f"{directory}: can't bind a socket there: {why}") from None
         return cls(server, workers, file, resource)
 
     @property

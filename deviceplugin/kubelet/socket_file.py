@@ -87,6 +87,19 @@ def directory_lock(directory: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def check_place(directory: Path, resource: str) -> None:
+    """Look whether a socket of `resource` can lie in `directory` at all, which costs far less than to try it.
+
+    Raises KubeletError when its path is too long or we may not write there.
+    """
+    next(socket_names(directory, resource))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise KubeletError(
+            f"{directory}: this process can't write there (no permission, or mounted read-only); expected the "
+            "kubelet's directory for plugin sockets: run as root and mount it writable"
+        )
+
+
 def temporary_name(directory: Path) -> Path:
     """A name in `directory` that nobody uses."""
     return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(4)}"

@@ -216,6 +216,23 @@ def test_temporary_names_of_the_dead_are_cleaned_and_no_others(
     assert names(root) == expected
 
 
+@pytest.mark.parametrize(
+    ("directory", "said"),
+    [("/proc", "can't"), ("/dev/null", "Not a directory"), ("/none", "No such file"), ("long", "the path is too long")],
+)
+def test_the_same_trouble_is_said_in_the_same_words(root: Path, directory: str, said: str) -> None:
+    """Every try has a temporary name of its own; a message that had it would be logged at each."""
+    place = root / ("d" * 100) if directory == "long" else Path(directory)
+    if directory == "long":
+        place.mkdir()
+    messages = set()
+    for _ in range(2):
+        with pytest.raises(KubeletError, match=said) as caught:
+            Endpoint.open(place, GPU, NO_SERVICE)
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+
+
 def test_a_missing_directory_is_an_error_that_names_it(root: Path) -> None:
     with pytest.raises(KubeletError, match=rf"{root}/none: No such file"):
         Endpoint.open(root / "none", GPU, NO_SERVICE)
