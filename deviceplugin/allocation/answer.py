@@ -7,6 +7,7 @@ from typing import Final
 
 from deviceplugin.errors import AllocationError
 from deviceplugin.model.delivery import Delivery
+from deviceplugin.model.ids import in_words
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import AllocationPolicy, Device, Health, Unit
 
@@ -165,7 +166,7 @@ def _listed(offer: Offer, device_id: str) -> Device:
         return device
     if reason := offer.refused.get(device_id):
         raise _refusal(offer, f"device {device_id} can't be given out now: {reason}")
-    raise _refusal(offer, f"invalid request: unknown device: {device_id}")
+    raise _refusal(offer, f"invalid request: unknown device: {in_words(device_id)}")
 
 
 def _deliverable(offer: Offer, device: Device) -> Unit:

@@ -5,6 +5,7 @@ keep their ids when one plugin replaces the other.
 """
 
 SEPARATOR = "::"
+LONGEST_SHOWN = 128
 
 
 def replica_id(unit_uuid: str, replica: int) -> str:
@@ -20,3 +21,10 @@ def unit_of(device_id: str) -> str:
 def is_replica(device_id: str) -> bool:
     """Whether the id names a replica rather than a whole GPU or MIG instance."""
     return SEPARATOR in device_id
+
+
+def in_words(device_id: str) -> str:
+    """A device id from outside as messages show it: as it is, or escaped and cut if it can't be one of ours."""
+    if len(device_id) <= LONGEST_SHOWN and device_id.isprintable():
+        return device_id
+    return repr(device_id[:LONGEST_SHOWN]) + ("..." if len(device_id) > LONGEST_SHOWN else "")

@@ -114,6 +114,15 @@ def test_an_unknown_device_is_named_in_nvidias_words(unknown: str) -> None:
     assert refusal(shared, f"{gpu(0).uuid}::0", unknown) == expected
 
 
+@pytest.mark.parametrize("strange", ["x" * 1_000_000, "a\nERROR b", "\x1b[2J"])
+def test_an_id_that_is_none_of_anybodys_is_cut_and_escaped(strange: str) -> None:
+    """The message is a line of the log and a gRPC trailer, which has at most 16 KiB."""
+    said = refusal(offer(gpu(0)), strange)
+    assert "unknown device: " in said
+    assert said.isprintable()
+    assert len(said) < 300
+
+
 def test_more_than_one_share_is_refused_in_nvidias_words_after_unknown_ones() -> None:
     strict = offer(gpu(0, 4), refuse_more_than_one=True)
     ids = ids_of(strict)
