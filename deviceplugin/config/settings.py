@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from deviceplugin.config.document import quote
 from deviceplugin.config.model import Origin
 from deviceplugin.config.notoffered import words_not_offered
-from deviceplugin.config.options import PLUGIN_SETTINGS, PROCESS_SETTINGS, Setting
+from deviceplugin.config.options import PATH, PLUGIN_SETTINGS, PROCESS_SETTINGS, Setting
 from deviceplugin.config.overrides import Given, Overrides
 from deviceplugin.config.suggest import nearest
 from deviceplugin.config.types import Boolean, Choice, ListOf, Type, Whole
@@ -230,6 +230,8 @@ def _given(setting: Setting, used: Sequence[tuple[str, str]], environment: Mappi
 def _read(setting: Setting, text: str, origin: Origin, exit_status: int) -> Given:
     try:
         value = _value(setting.type, text)
+        if not text and setting.id in _NEEDED_PATHS:
+            raise ValueError
         if setting.id == "driver":
             _check_driver(text)
     except ValueError:
@@ -361,3 +363,5 @@ def _help(setting: Setting) -> str:
 
 
 _DEFAULTS = {setting.id: setting.default for setting in PROCESS_SETTINGS}
+# Empty they would mean the working directory: most likely a script's variable that is not set.
+_NEEDED_PATHS = {setting.id for setting in PROCESS_SETTINGS if setting.type is PATH and setting.default}
