@@ -1,8 +1,10 @@
 """`gpu-device-plugin COMMAND`, and `nvidia-device-plugin`, the drop-in name of its `serve`."""
 
 import importlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deviceplugin import __version__
 from deviceplugin.errors import DevicePluginError, UsageError
@@ -28,13 +30,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, or 2 for wrong usage; others as the command says.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    program = " ".join(["gpu-device-plugin", *words[:1]])
+    return _guarded(program, lambda: _dispatch(words))
+
+
+def nvidia_device_plugin() -> int:
+    """`nvidia-device-plugin [flags]`: serve, under the name that NVIDIA's image and charts start."""
+    words = sys.argv[1:]
+    if words and words[0] in ("--version", "-v", "version"):
+        return _guarded("nvidia-device-plugin", lambda: _say(f"nvidia-device-plugin (gpu-device-plugin {__version__})"))
+    return _guarded("nvidia-device-plugin", lambda: _run("serve", words))
+
+
+def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
+        _say(_help())
         return 0 if words else 2
     command, rest = words[0], words[1:]
     if command in ("version", "--version", "-v"):
-        print(f"gpu-device-plugin {__version__}")
-        return 0
+        return _say(f"gpu-device-plugin {__version__}")
     if command not in COMMANDS:
         near = [name for name in COMMANDS if name.startswith(command[:3])]
         hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(COMMANDS)}"
@@ -43,30 +57,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _run(command, rest)
 
 
-def nvidia_device_plugin() -> int:
-    """`nvidia-device-plugin [flags]`: serve, under the name that NVIDIA's image and charts start."""
-    words = sys.argv[1:]
-    if words and words[0] in ("--version", "-v", "version"):
-        print(f"nvidia-device-plugin (gpu-device-plugin {__version__})")
-        return 0
-    return _run("serve", words)
-
-
 def _run(command: str, words: list[str]) -> int:
-    module = importlib.import_module(f"deviceplugin.cli.{command}")
+    status: int = importlib.import_module(f"deviceplugin.cli.{command}").run(words)
+    return status
+
+
+def _say(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _guarded(program: str, command: Callable[[], int]) -> int:
+    """The exit status of a command; what went wrong is one message, never a traceback."""
     try:
-        status: int = module.run(words)
+        try:
+            status = command()
+        except SystemExit as ended:  # argparse, when it has printed a help or the usage
+            status = int(ended.code or 0)
+        if sys.stdout is not None:  # None: it was closed when we started
+            sys.stdout.flush()
     except UsageError as error:
-        print(f"gpu-device-plugin {command}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return error.exit_status
     except DevicePluginError as error:
-        print(f"gpu-device-plugin {command}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # The reader of our output has gone (`... | head`): not a fault of ours.
-        sys.stderr.close()
+        _drop_output()
+        return 1
+    except OSError as error:
+        _drop_output()
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
     return status
+
+
+def _drop_output() -> None:
+    """What could not be written is not to be tried, and complained about, once more when the process ends."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _help() -> str:

@@ -1,11 +1,16 @@
 """`validate FILE`: every error of a config file at once, without looking at the node."""
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
 
+from deviceplugin.config.document import quote
 from deviceplugin.config.load import load_config
 from deviceplugin.config.overrides import Overrides
-from deviceplugin.errors import ConfigError
+from deviceplugin.errors import ConfigError, UsageError
+
+STRICTNESS = ("strict", "lenient")
 
 
 def run(words: list[str]) -> int:
@@ -14,13 +19,13 @@ def run(words: list[str]) -> int:
     parser.add_argument("file")
     parser.add_argument(
         "--config-strictness",
-        choices=("strict", "lenient"),
-        default="strict",
-        help="lenient: unknown and duplicate keys are warnings, as for `serve`",
+        choices=STRICTNESS,
+        help="lenient: unknown and duplicate keys are warnings, as for `serve` (env CONFIG_STRICTNESS, default strict)",
     )
     options = parser.parse_args(words)
+    lenient = (options.config_strictness or _strictness(os.environ)) == "lenient"
     try:
-        config = load_config(options.file, Overrides(), lenient=options.config_strictness == "lenient")
+        config = load_config(options.file, Overrides(), lenient=lenient)
     except ConfigError as error:
         print("\n".join(error.problems), file=sys.stderr)
         count = len(error.problems)
@@ -30,3 +35,13 @@ def run(words: list[str]) -> int:
         print(f"warning: {warning}")
     print(f"{options.file}: good")
     return 0
+
+
+def _strictness(environment: Mapping[str, str]) -> str:
+    """What the variable says, which `serve` heeds too: both must judge the file alike."""
+    said = environment.get("CONFIG_STRICTNESS") or "strict"
+    if said not in STRICTNESS:
+        raise UsageError(
+            f"environment variable CONFIG_STRICTNESS: found {quote(said)}, expected one of: {', '.join(STRICTNESS)}", 1
+        )
+    return said
