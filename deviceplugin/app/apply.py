@@ -52,7 +52,7 @@ def apply_plan(
         held: what pods hold, by PodResources and checkpoint; what was handed out since is taken from the ledger.
         snapshot: what the driver knows of devices that the plan no longer has.
     """
-    known = held.union(ledger.held())
+    known = held.with_handed_out(ledger.held())
     step = transition(in_force, plan, known, snapshot=snapshot)
     while _withdraws(step):
         for offer in step.sequence:
@@ -62,7 +62,7 @@ def apply_plan(
             log.warning("an Allocate is still running; lists that withdraw devices wait for it (contract L17)")
             return Outcome(in_force, step.waiting, complete=False)
         # An Allocate that had begun before the handlers refused may have handed out an id that was to go.
-        now_known = held.union(ledger.held())
+        now_known = held.with_handed_out(ledger.held())
         if now_known == known:
             break
         known = now_known

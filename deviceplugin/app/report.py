@@ -81,7 +81,7 @@ class Report:
 
     def _held(self, state: State) -> Held:
         read = state.holding.held if state.holding else Held()
-        return read.union(self._sources.handed_out())
+        return read.with_handed_out(self._sources.handed_out())
 
     def _plan(self, state: State) -> Document | None:
         if state.plan is None or state.snapshot is None or state.config is None:

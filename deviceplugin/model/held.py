@@ -31,8 +31,7 @@ class Held:
         """The held ids of one resource."""
         return self.ids.get(resource_name, frozenset())
 
-    def union(self, other: "Held") -> "Held":
-        """Held in either; known if either is."""
-        names = {*self.ids, *other.ids}
-        because = self.unknown_because if other.unknown_because else ""
-        return Held({name: self.of(name) | other.of(name) for name in names}, because, {**self.pods, **other.pods})
+    def with_handed_out(self, handed_out: "Held") -> "Held":
+        """These and the ids that we handed out: more ids, but no more certainty about the rest."""
+        names = {*self.ids, *handed_out.ids}
+        return Held({name: self.of(name) | handed_out.of(name) for name in names}, self.unknown_because, self.pods)
