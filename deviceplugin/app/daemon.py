@@ -227,8 +227,12 @@ class Daemon:
             log.warning("something still hangs after %.1f s; leaving it behind", STOP_S)
 
 
-def run_and_exit(settings: Settings) -> None:
-    """Run the daemon and end the process, without waiting for threads that hang in the driver."""
-    status = Daemon(settings).run()
+def run_and_exit(settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+    """Run the daemon and end the process, without waiting for threads that hang in the driver.
+
+    Args:
+        settings, monotonic: as for `Daemon`.
+    """
+    status = Daemon(settings, monotonic).run()
     logging.shutdown()
     os._exit(status)

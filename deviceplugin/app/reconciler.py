@@ -24,14 +24,15 @@ from deviceplugin.app.events import (
 from deviceplugin.app.holding import Holding
 from deviceplugin.app.ports import HeldRequest, Ledger, Link, VanishingWait
 from deviceplugin.app.state import Refused, State
-from deviceplugin.config.model import Config
+from deviceplugin.config.model import Config, HeldPolicy
 from deviceplugin.errors import ConfigError, DevicePluginError, NotOfferedError
-from deviceplugin.model.held import KUBELET_SETTLING_S
+from deviceplugin.model.held import KUBELET_SETTLING_S, Held
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Mode, Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.carry_on import carry_on
 from deviceplugin.planning.identity import all_failed, remember
+from deviceplugin.planning.transition import transition
 
 log = logging.getLogger(__name__)
 
@@ -185,17 +186,45 @@ class Reconciler:
                 raise event.problem or ConfigError(("the config file could not be read",))
             config = self._parse(event.data)
             plan = None if self._state.snapshot is None else plan_node(self._state.snapshot, config)
-            if plan is not None:
-                announce.layout(plan)
         except ConfigError as error:
-            announce.refused(error.problems, keeps=self._state.config is not None)
-            self._state = replace(self._state, refused=Refused(error.problems, time.time()))
+            self._refuse(Refused(error.problems, time.time()))
             return
+        if plan is not None:
+            announce.layout(plan)
+            if (refused := self._held_against(config, plan)) is not None:
+                self._refuse(refused)
+                return
         if config == self._state.config and self._state.refused is None:
             log.debug("the config file was read again; it says the same")
             return
         log.info("config loaded from %s", config.source)
         self._state = replace(self._state, config=config, config_loaded_at=time.time(), refused=None)
+
+    def _refuse(self, refused: Refused) -> None:
+        before = self._state.refused
+        if before is None or before.problems != refused.problems:
+            announce.refused(refused.problems, keeps=self._state.config is not None)
+        self._state = replace(self._state, refused=refused)
+
+    def _held_against(self, config: Config, plan: Plan) -> Refused | None:
+        """Why a config is refused that would rather be refused than wait for pods (`sharing.transition`).
+
+        At a start nothing is in force that could stay: then it drains all the same.
+        """
+        state = self._state
+        if config.transition is not HeldPolicy.REFUSE or state.holding is None or state.plan is None:
+            return None
+        held = state.holding.held.with_handed_out(self._ledger.held())
+        step = transition(state.offers, plan, held, snapshot=state.snapshot)
+        waits_already = {item.what for item in state.waiting}
+        problems = tuple(
+            f"{config.source}: sharing.transition: found refuse, and a change that has to wait ({item.what}; for "
+            f"{item.waits_for}), expected none: end these pods and send SIGHUP, or set it to drain"
+            for item in step.waiting
+            if item.what not in waits_already
+        )
+        holders = Held({offer.name: held.of(offer.name) & offer.refused.keys() for offer in step.offers})
+        return Refused(problems, time.time(), holders) if problems else None
 
     def _learn_driver_down(self, event: DriverDown) -> None:
         state = self._state
@@ -295,7 +324,7 @@ class Reconciler:
 
     def _pace_held(self) -> None:
         state = self._state
-        if state.waiting or self._echo.in_doubt:
+        if state.waiting or self._echo.in_doubt or (state.refused and any(state.refused.holders.ids.values())):
             self._held_feed.every(HELD_WAITING_S)
             self._refresh_checkpoint()
         elif any(self._ledger.held().ids.values()):
@@ -305,10 +334,14 @@ class Reconciler:
 
     def _refresh_checkpoint(self) -> None:
         """Have the kubelet rewrite a checkpoint whose ended pods are all that a change still waits for (C3)."""
-        if self._state.holding is None or self._monotonic() - self._resent_at < RESEND_S:
+        state = self._state
+        if state.holding is None or self._monotonic() - self._resent_at < RESEND_S:
             return
-        stale = self._state.holding.only_checkpointed
-        names = [name for name, offer in self._state.offers.items() if offer.refused.keys() & stale.of(name)]
+        stale = state.holding.only_checkpointed
+        holders = state.refused.holders if state.refused else Held()
+        names = [
+            name for name, offer in state.offers.items() if (offer.refused.keys() | holders.of(name)) & stale.of(name)
+        ]
         for name in names:
             log.debug("sending the list of %s again: its last holders are in the kubelet's checkpoint only", name)
             self._link.resend(name)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from deviceplugin.app.holding import Holding
 from deviceplugin.config.model import Config
+from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
 from deviceplugin.model.plan import Plan
@@ -12,10 +13,17 @@ from deviceplugin.model.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A config that was not taken: every finding, and when (seconds since the epoch)."""
+    """A config that was not taken.
+
+    Attributes:
+        problems: every finding.
+        at: seconds since the epoch.
+        holders: the held ids that it was refused for, under `sharing.transition: refuse`.
+    """
 
     problems: tuple[str, ...]
     at: float
+    holders: Held = field(default_factory=Held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.config.load import load_config
+from deviceplugin.config.model import Config, HeldPolicy
 from deviceplugin.config.settings import Settings, add_flags, go_style, settings_from
 from deviceplugin.driver import open_driver
 from deviceplugin.errors import ConfigError
+from deviceplugin.model.held import Held
+from deviceplugin.model.node import Snapshot
+from deviceplugin.model.plan import Plan
 from deviceplugin.model.words import counted
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.planning.build import build
 from deviceplugin.planning.explain import difference, explain
+from deviceplugin.planning.transition import transition
 
 Document = dict[str, Any]
 
@@ -38,47 +43,71 @@ def run(words: list[str]) -> int:
     for warning in settings.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     try:
-        document = _plan(settings, options.config or settings.config_file)
+        snapshot, config, plan = _plan(settings, options.config or settings.config_file)
     except ConfigError as error:
         print("\n".join(error.problems), file=sys.stderr)
         return ERRORS
-    running, changes = _compare(document, Path(settings.status_socket))
+    document = explain(snapshot, config, plan)
+    running = _running(Path(settings.status_socket))
+    changes = [] if running is None else _changes(document, running["plan"])
+    waits = [] if running is None else _waits(snapshot, plan, running)
     if options.output == "json":
-        print(json.dumps({**document, "running": running, "changes": changes}, indent=2))
+        compared = {"running": running is not None, "changes": changes, "waits": waits}
+        print(json.dumps({**document, **compared}, indent=2))
     else:
         print("\n".join(render(document)))
-        print("\n".join(_render_changes(running, changes)))
+        print("\n".join(_render_changes(running is not None, changes, waits, config.transition)))
     return DIFFERENCES if changes else NO_DIFFERENCE
 
 
-def _plan(settings: Settings, config_file: str | None) -> Document:
+def _plan(settings: Settings, config_file: str | None) -> tuple[Snapshot, Config, Plan]:
     config = load_config(config_file, settings.overrides, lenient=settings.lenient)
     driver = open_driver(settings.driver, container_driver_root=config.flags.container_driver_root)
     try:
         snapshot = driver.snapshot()
     finally:
         driver.close()
-    return explain(snapshot, config, build(snapshot, config))
+    return snapshot, config, build(snapshot, config)
 
 
-def _compare(document: Document, status_socket: Path) -> tuple[bool, list[str]]:
+def _running(status_socket: Path) -> Document | None:
+    """The status of the plugin that runs here; None when none answers."""
     try:
-        in_force = read_status(status_socket)["plan"]
+        return read_status(status_socket)
     except StatusUnavailable:
-        return False, []
+        return None
+
+
+def _changes(document: Document, in_force: Document | None) -> list[str]:
     if in_force is None:
-        return True, [f"+ {resource['name']}: nothing is in force yet" for resource in document["resources"]]
-    return True, difference(document, in_force)
+        return [f"+ {resource['name']}: nothing is in force yet" for resource in document["resources"]]
+    return difference(document, in_force)
 
 
-def _render_changes(running: bool, changes: list[str]) -> Iterator[str]:
+def _waits(snapshot: Snapshot, plan: Plan, running: Document) -> list[str]:
+    """What of the plan would wait for pods that hold devices now."""
+    held = Held({one["name"]: frozenset(one["held"]) for one in running["resources"]})
+    waits = [f"{item.what}; for {item.waits_for}" for item in transition({}, plan, held, snapshot=snapshot).waiting]
+    if because := running["held_unknown_because"]:
+        waits.append(f"whatever withdraws a device; for knowledge of what pods hold: {because}")
+    return waits
+
+
+def _render_changes(running: bool, changes: list[str], waits: list[str], policy: HeldPolicy) -> Iterator[str]:
     if not running:
         yield "no running plugin answers here: nothing to compare with"
-    elif not changes:
+        return
+    if not changes:
         yield "the running plugin has exactly this in force"
     else:
         yield "the running plugin would change:"
         yield from (f"  {change}" for change in changes)
+    if waits:
+        refused = bool(changes) and policy is HeldPolicy.REFUSE
+        yield (
+            "refused, since sharing.transition is refuse and pods hold:" if refused else "waits until pods have ended:"
+        )
+        yield from (f"  {wait}" for wait in waits)
 
 
 def render(document: Mapping[str, Any]) -> Iterator[str]:

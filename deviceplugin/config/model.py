@@ -43,6 +43,13 @@ class DeviceIdStrategy(StrEnum):
     INDEX = "index"
 
 
+class HeldPolicy(StrEnum):
+    """What becomes of a config that changes a device which a pod holds (`sharing.transition`)."""
+
+    DRAIN = "drain"
+    REFUSE = "refuse"
+
+
 @dataclass(frozen=True, slots=True)
 class SelectAll:
     """`all`: every device of the resource."""
@@ -182,6 +189,7 @@ class Config:
 
     Attributes:
         time_slicing, mps: None when the file has no such section.
+        transition: what becomes of this config if it changes what pods hold.
         gpu_patterns, mig_patterns: in file order, before the defaults (`*` -> `nvidia.com/gpu`).
         warnings: what the loader let pass under lenient strictness, and what migrating users should know.
         source: the file, None when there is none.
@@ -191,6 +199,7 @@ class Config:
     flags: Flags = field(default_factory=Flags)
     time_slicing: Sharing | None = None
     mps: Sharing | None = None
+    transition: HeldPolicy = HeldPolicy.DRAIN
     gpu_patterns: tuple[ResourcePattern, ...] = ()
     mig_patterns: tuple[ResourcePattern, ...] = ()
     devices: DeviceFilter = field(default_factory=DeviceFilter)

@@ -4,6 +4,7 @@ The loader's checks and suggestions, the flags and variables with their help, an
 them. A superset of NVIDIA's file (drop-in.md section 4): every key and value that theirs understands.
 """
 
+from deviceplugin.config.model import HeldPolicy
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
 from deviceplugin.config.types import (
     Anything,
@@ -147,6 +148,13 @@ _SHARING = Section(
             ),
             True,
             "Devices that pods share at the same time, through CUDA MPS control daemons.",
+        ),
+        Key(
+            "transition",
+            Choice(tuple(HeldPolicy)),
+            "What a new config does that changes a device which a pod holds. drain: it comes into force, and what is "
+            "held stays as it is until its pods have ended. refuse: it is not taken at all.",
+            HeldPolicy.DRAIN.value,
         ),
     )
 )
