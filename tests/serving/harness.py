@@ -68,6 +68,7 @@ class Node:
         kubelet: None makes one (seeded); tests that need special ones pass a factory of the directory.
         sandbox: what is missing or added around the driver, as in cmd.json (tests/golden/README.md).
         launcher: words before the daemon's command, which they must end up executing in their own process.
+        speed: how many times as fast as ours the daemon's clock runs (tests/serving/quick.py).
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Node:
         sandbox: Mapping[str, Any] | None = None,
         faults: Sequence[str] = (),
         launcher: Sequence[str] = (),
+        speed: float = 1,
     ) -> None:
         # Short, since a unix socket's path has 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="dp-"))
@@ -92,6 +94,7 @@ class Node:
         self.control = Control(self.root / "faults")
         self._faults = faults
         self._launcher = launcher
+        self._program = ["deviceplugin.cli.main"] if speed == 1 else ["tests.serving.quick", str(speed)]
         self.node_file = self.root / ("node.yaml" if driver == "simulated" else "node.txt")
         self._nodes = 0
         self.set_node(text)
@@ -177,7 +180,7 @@ class Node:
     def start(self) -> Self:
         """Start the daemon; does not wait for anything."""
         self.process = subprocess.Popen(
-            [*self._launcher, sys.executable, "-m", "deviceplugin.cli.main", "serve", *self.flags()],
+            [*self._launcher, sys.executable, "-m", *self._program, "serve", *self.flags()],
             env=self.environ(),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -283,6 +286,21 @@ class Node:
     def wait_list(self, predicate: Callable[[tuple[str, ...]], object], resource: str = "nvidia.com/gpu") -> None:
         """Wait until the newest list's sorted ids satisfy the predicate."""
         self.kubelet.wait_for(lambda: predicate(self.listed(resource)), 15)
+
+    def until(self, predicate: Callable[[], object], timeout: float = 20) -> None:
+        """Wait until the predicate is true at the kubelet; the daemon is told by SIGHUP to look, again and again."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            self.hang_up()
+            with contextlib.suppress(TimeoutError):
+                self.kubelet.wait_for(predicate, 0.1)
+                return
+        raise AssertionError(f"not within {timeout} s; the daemon's status: {self.status()}")
+
+    def hang_up(self) -> None:
+        """Send SIGHUP: reload, look at the driver and at what is held."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
 
     def pod(self, name: str, limits: Mapping[str, int]) -> AdmittedPod:
         """Admit a pod of one container."""
