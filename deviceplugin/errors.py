@@ -44,6 +44,10 @@ class DriverError(DevicePluginError):
         self.code = code
 
 
+class MpsError(DevicePluginError):
+    """An MPS control daemon does not do what it should. The catcher takes its shares out of service and retries."""
+
+
 class AllocationError(DevicePluginError):
     """An Allocate request is refused. The gRPC handler answers it with the message; the pod fails for good (A20)."""
 

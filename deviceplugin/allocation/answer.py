@@ -8,8 +8,9 @@ from typing import Final
 from deviceplugin.errors import AllocationError
 from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.ids import in_words
+from deviceplugin.model.mps import CONTAINER_MPS_DIRECTORY
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import AllocationPolicy, Device, Health, Unit
+from deviceplugin.model.plan import AllocationPolicy, Device, Health, Mode, Unit
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS: Final = "NVIDIA_IMEX_CHANNELS"
@@ -18,6 +19,7 @@ VOLUME_MOUNTS_ROOT: Final = "/var/run/nvidia-container-devices"
 CDI_VENDOR: Final = "k8s.device-plugin.nvidia.com"
 CDI_PLUGIN: Final = "nvidia-device-plugin"
 """Both are NVIDIA's plugin's, so that pods started under one are read the same under the other."""
+SHM: Final = "/dev/shm"  # noqa: S108 -- the container's, over which NVIDIA's plugin mounts the daemon's too
 NO_PAIRS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -66,7 +68,8 @@ def answer(offer: Offer, device_ids: Sequence[str], *, response_id: Callable[[],
 
     Raises AllocationError that names the device and the rule: first for an id that is not listed, then for more
     than one share (both in NVIDIA's words and order, golden 022, 033, 115), then for a device that is not to be
-    given out now, then for two devices of one GPU where the policy is `spread`.
+    given out now, then for two devices of one GPU where the policy is `spread`, then for MPS shares of more than one
+    GPU.
     """
     return compose(offer, units_behind(offer, device_ids), response_id=response_id)
 
@@ -74,7 +77,7 @@ def answer(offer: Offer, device_ids: Sequence[str], *, response_id: Callable[[],
 def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[], str]) -> Answer:
     """The answer for devices that `units_behind` let pass; `answer` is both in one.
 
-    The strategies add up in NVIDIA's order: CDI, the extras, and what needs a strategy other than CDI (drop-in.md 3).
+    The parts add up in NVIDIA's order: CDI, MPS, the extras, and what needs a strategy other than CDI (drop-in.md 3).
     """
     delivery = offer.resource.delivery
     given = tuple({unit.uuid: unit for unit in units.values()}.values())
@@ -82,7 +85,8 @@ def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[]
     annotations = {}
     if names and delivery.cdi_annotation_prefix is not None:
         annotations[f"{delivery.cdi_annotation_prefix}{CDI_PLUGIN}_{response_id()}"] = ",".join(names)
-    envs = {f"NVIDIA_{extra.upper()}": "enabled" for extra in delivery.extras}
+    mps_envs, mps_mounts = _mps(offer, units)
+    envs = {**mps_envs, **{f"NVIDIA_{extra.upper()}": "enabled" for extra in delivery.extras}}
     if delivery.envvar:
         envs[VISIBLE_DEVICES] = ",".join(unit.visible_id for unit in given)
         if delivery.imex_channels:
@@ -91,11 +95,34 @@ def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[]
         envs[VISIBLE_DEVICES] = VOLUME_MOUNTS_ROOT
     return Answer(
         envs=envs,
-        mounts=_naming_mounts(delivery, given) if delivery.volume_mounts else (),
+        mounts=(*mps_mounts, *(_naming_mounts(delivery, given) if delivery.volume_mounts else ())),
         devices=_device_files(delivery, given) if delivery.envvar or delivery.volume_mounts else (),
         annotations=annotations,
         cdi_devices=names if delivery.cdi_field else (),
     )
+
+
+def _mps(offer: Offer, units: Mapping[str, Unit]) -> tuple[Mapping[str, str], tuple[Mount, ...]]:
+    """What makes a container's processes clients of the GPU's MPS control daemon; nothing for other resources.
+
+    The container sees one GPU, so the ordinal in the memory limit is 0. Several shares add up; the limits stay those
+    of a process (design 5, reports D4 and F1).
+    """
+    unit = next(iter(units.values()), None)
+    if offer.resource.mode is not Mode.MPS or unit is None or unit.mps is None:
+        return NO_PAIRS, ()
+    share, count = unit.mps, len(units)
+    pipe = f"{CONTAINER_MPS_DIRECTORY}/{offer.name}/pipe"
+    envs = {
+        "CUDA_MPS_PIPE_DIRECTORY": pipe,
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(min(100, count * share.active_thread_percentage)),
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={count * share.memory_mib}M",
+    }
+    mounts = (
+        Mount(pipe, share.pipe_directory(offer.name, unit.uuid), read_only=False),
+        Mount(SHM, share.shm_directory, read_only=False),
+    )
+    return envs, mounts
 
 
 def cdi_name(kind: str, name: str) -> str:
@@ -143,6 +170,8 @@ def units_behind(offer: Offer, device_ids: Sequence[str]) -> dict[str, Unit]:
     units = {device.id: _deliverable(offer, device) for device in devices}
     if offer.resource.allocation_policy is AllocationPolicy.SPREAD:
         _refuse_one_gpu_twice(offer, units)
+    if offer.resource.mode is Mode.MPS:
+        _refuse_several_gpus(offer, units)
     return units
 
 
@@ -158,6 +187,17 @@ def _refuse_one_gpu_twice(offer: Offer, units: Mapping[str, Unit]) -> None:
                 f"allocation policy `spread` a container gets at most one device of a GPU: ask for fewer, or set "
                 f"the policy `distributed`",
             )
+
+
+def _refuse_several_gpus(offer: Offer, units: Mapping[str, Unit]) -> None:
+    """A process has one thread percentage and one MPS server: a container's shares are of one GPU (design 5)."""
+    gpus = dict.fromkeys(unit.uuid for unit in units.values())
+    if len(gpus) > 1:
+        raise _refusal(
+            offer,
+            f"invalid request: MPS shares of {len(gpus)} GPUs ({', '.join(gpus)}); all MPS shares of a container must "
+            f"be of one GPU, since a process has one CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and one MPS server",
+        )
 
 
 def _listed(offer: Offer, device_id: str) -> Device:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Mode, Plan, Resource
 from deviceplugin.model.words import counted
+from deviceplugin.planning.mps import NOT_ASKED
 
 log = logging.getLogger("deviceplugin.plan")
 
@@ -46,9 +47,10 @@ def _resource(before: Resource | None, after: Resource) -> None:
         log.info("%s: %s", after.name, _describe(after))
     was = {unit.uuid: unit.reason for unit in before.units} if before else {}
     for unit in after.units:
-        if unit.reason and was.get(unit.uuid) != unit.reason:
+        then = was.get(unit.uuid, "")
+        if unit.reason not in ("", NOT_ASKED, then):
             log.warning("%s: %s is Unhealthy: %s", after.name, unit.uuid, unit.reason)
-        elif was.get(unit.uuid) and not unit.reason:
+        elif not unit.reason and then not in ("", NOT_ASKED):
             log.info("%s: %s is Healthy again", after.name, unit.uuid)
 
 

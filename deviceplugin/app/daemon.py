@@ -18,6 +18,7 @@ from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
 from deviceplugin.app.events import Event, KubeletCame, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.kubelet_feed import KubeletFeed
+from deviceplugin.app.mps_feed import MpsFeed
 from deviceplugin.app.reconciler import Reconciler, StartRules
 from deviceplugin.app.report import Report, Sources
 from deviceplugin.app.threads import spawn
@@ -86,12 +87,14 @@ class Daemon:
             on_death=self._died,
         )
         vanishing = Vanishing(sources.allocatable, inbox.put, monotonic=self._monotonic, on_death=self._died)
+        mps_feed = MpsFeed(Path(settings.mps_container_root), inbox.put, on_death=self._died)
         reconciler = Reconciler(
             inbox=inbox,
             link=link,
             ledger=ledger,
             held_feed=held_feed,
             vanishing=vanishing,
+            mps_feed=mps_feed,
             parse=partial(self._parse, settings.config_file or ""),
             initial=config,
             refused=problem.problems if problem else (),
@@ -127,6 +130,7 @@ class Daemon:
         self._listen_to_signals(driver_feed, held_feed)
         self._serve_status(status)
         link.start()
+        mps_feed.start()
         spawn("reconciler", partial(self._reconcile, reconciler), self._died)
         driver_feed.start()
         held_feed.start()
@@ -146,7 +150,11 @@ class Daemon:
             partial(link.stop, STOP_S),
             status.close,
         ]
-        steps += [feed.stop for feed in (driver_feed, held_feed, kubelet_feed, self._config_feed) if feed is not None]
+        steps += [
+            feed.stop
+            for feed in (driver_feed, held_feed, mps_feed, kubelet_feed, self._config_feed)
+            if feed is not None
+        ]
         self._stop(steps)
         return ended.exit_status
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from deviceplugin.errors import ConfigError, DriverError
 from deviceplugin.model.held import Held
+from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
 
 
@@ -69,6 +70,25 @@ class Vanished:
 
 
 @dataclass(frozen=True, slots=True)
+class MpsAsked:
+    """A control daemon was asked whether it serves, and its word is another than the last time.
+
+    Attributes:
+        problem: why its shares are out of service; empty when it answers with the right limits.
+    """
+
+    daemon: MpsDaemon
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class MpsOwned:
+    """The GPUs that the MPS supervisor has and has not given back: their compute mode is MPS's."""
+
+    gpu_uuids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed: something is due."""
 
@@ -78,4 +98,4 @@ class Stop:
     """End the loop."""
 
 
-Event = FileRead | SnapshotTaken | DriverDown | HeldRead | KubeletCame | Vanished | Tick | Stop
+Event = FileRead | SnapshotTaken | DriverDown | HeldRead | KubeletCame | Vanished | MpsAsked | MpsOwned | Tick | Stop

@@ -1,9 +1,10 @@
 """What the reconciler needs of its neighbours. The real ones live in packages that may not know each other."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from deviceplugin.model.held import Held
+from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.offer import Offer
 
 
@@ -80,3 +81,10 @@ class VanishingWait(Protocol):
 
     def wait_for(self, withdrawn: Held) -> None:
         """Have Vanished posted once the kubelet shows none of these."""
+
+
+class MpsWatch(Protocol):
+    """The feed that asks MPS control daemons whether they serve."""
+
+    def watch(self, daemons: Iterable[MpsDaemon]) -> None:
+        """Ask these from now on, and no others."""

@@ -16,22 +16,25 @@ from deviceplugin.app.events import (
     FileRead,
     HeldRead,
     KubeletCame,
+    MpsAsked,
+    MpsOwned,
     SnapshotTaken,
     Stop,
     Tick,
     Vanished,
 )
 from deviceplugin.app.holding import Holding
-from deviceplugin.app.ports import HeldRequest, Ledger, Link, VanishingWait
+from deviceplugin.app.ports import HeldRequest, Ledger, Link, MpsWatch, VanishingWait
 from deviceplugin.app.state import Refused, State
 from deviceplugin.config.model import Config, HeldPolicy
-from deviceplugin.errors import ConfigError, DevicePluginError, NotOfferedError
+from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.model.held import KUBELET_SETTLING_S, Held
 from deviceplugin.model.node import Snapshot
-from deviceplugin.model.plan import Mode, Plan
+from deviceplugin.model.plan import Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.carry_on import carry_on
 from deviceplugin.planning.identity import all_failed, remember
+from deviceplugin.planning.mps import await_daemons, daemons, judged
 from deviceplugin.planning.transition import transition
 
 log = logging.getLogger(__name__)
@@ -67,6 +70,7 @@ class Reconciler:
         link, ledger: the kubelet's side.
         held_feed: asked for a read when one is needed, and paced.
         vanishing: asked when one resource gives devices up for another.
+        mps_feed: told which MPS control daemons the plan needs.
         parse: bytes of the config file -> Config; raises ConfigError.
         initial: the config read before the start; None when it was refused and the start goes on without.
         refused: the findings in that case.
@@ -82,6 +86,7 @@ class Reconciler:
         ledger: Ledger,
         held_feed: HeldRequest,
         vanishing: VanishingWait,
+        mps_feed: MpsWatch,
         parse: Callable[[bytes], Config],
         initial: Config | None,
         refused: tuple[str, ...],
@@ -92,6 +97,7 @@ class Reconciler:
         self._ledger = ledger
         self._held_feed = held_feed
         self._vanishing = vanishing
+        self._mps_feed = mps_feed
         self._parse = parse
         self._rules = rules
         self._monotonic = monotonic
@@ -179,13 +185,17 @@ class Reconciler:
                 self._state = replace(state, holding=state.holding.kubelet_started())
             # Its checkpoint shows now what it knows of, even of pods that have ended meanwhile.
             self._held_feed.request()
+        elif isinstance(event, MpsAsked):
+            self._state = replace(state, mps={**state.mps, event.daemon: event.problem})
+        elif isinstance(event, MpsOwned):
+            self._state = replace(state, mps_owned=event.gpu_uuids)
 
     def _learn_file(self, event: FileRead) -> None:
         try:
             if event.data is None:
                 raise event.problem or ConfigError(("the config file could not be read",))
             config = self._parse(event.data)
-            plan = None if self._state.snapshot is None else plan_node(self._state.snapshot, config)
+            plan = None if self._state.snapshot is None else build(self._state.snapshot, config)
         except ConfigError as error:
             self._refuse(Refused(error.problems, time.time()))
             return
@@ -277,9 +287,12 @@ class Reconciler:
         if plan is None:
             return
         announce.plan(state.plan, plan)
+        in_service, without_daemon = await_daemons(
+            plan, state.offers, state.holding.held.with_handed_out(self._ledger.held())
+        )
         outcome = apply_plan(
             state.offers,
-            plan,
+            in_service,
             state.holding.held,
             snapshot=state.snapshot,
             link=self._link,
@@ -289,8 +302,10 @@ class Reconciler:
         self._gives_way = any(outcome.gives_way.ids.values())
         if self._gives_way:
             self._vanishing.wait_for(outcome.gives_way)
-        announce.waiting(state.waiting, outcome.waiting)
-        self._state = replace(self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting)
+        announce.waiting((*state.waiting, *state.without_daemon), (*outcome.waiting, *without_daemon))
+        self._state = replace(
+            self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting, without_daemon=without_daemon
+        )
         if before.plan is None:
             announce.started(plan)
 
@@ -299,19 +314,28 @@ class Reconciler:
         last_good = self._state.plan
         starting = last_good is None
         try:
-            plan = plan_node(snapshot, config)
+            plan = build(snapshot, config)
         except ConfigError as error:
             if starting and self._rules.bad_file_ends_it:
                 raise
             if error.problems != self._state.plan_problems:
                 announce.refused(error.problems, keeps=not starting)
             self._state = replace(self._state, plan_problems=error.problems)
-            return None if last_good is None else carry_on(last_good, snapshot, config)
+            return None if last_good is None else self._with_mps(carry_on(last_good, snapshot, config))
         if starting and plan.layout_problems and config.flags.fail_on_init_error:
             raise StartError("\n".join(plan.layout_problems) + "\n(failOnInitError is true)")
         if self._state.plan_problems:
             self._state = replace(self._state, plan_problems=())
-        return plan
+        return self._with_mps(plan)
+
+    def _with_mps(self, plan: Plan) -> Plan:
+        """The plan, judged by what its MPS control daemons say; they are asked from now on, and no others."""
+        needed = frozenset(daemons(plan))
+        self._mps_feed.watch(needed)
+        if not self._state.mps.keys() <= needed:
+            known = {daemon: problem for daemon, problem in self._state.mps.items() if daemon in needed}
+            self._state = replace(self._state, mps=known)
+        return judged(plan, self._state.mps, self._state.mps_owned)
 
     def _house_keeping(self) -> None:
         state = self._state
@@ -347,22 +371,3 @@ class Reconciler:
             self._link.resend(name)
         if names:
             self._resent_at = self._monotonic()
-
-
-def plan_node(snapshot: Snapshot, config: Config) -> Plan:
-    """Plan, and refuse what this version plans but does not serve.
-
-    Raises:
-        ConfigError: what the config asks for can't be done on this node.
-    """
-    plan = build(snapshot, config)
-    shared_by_mps = [resource for resource in plan.resources if resource.mode is Mode.MPS]
-    if shared_by_mps:
-        raise NotOfferedError(
-            tuple(
-                f"{resource.origin}: MPS shares ({resource.name}) are planned but not served by this version yet; "
-                f"use sharing.timeSlicing for these GPUs, or remove the entry"
-                for resource in shared_by_mps
-            )
-        )
-    return plan

@@ -14,6 +14,7 @@ from deviceplugin.model.node import Gpu
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import Health, Plan
 from deviceplugin.planning.explain import explain
+from deviceplugin.planning.mps import not_asked
 
 Document = dict[str, Any]
 
@@ -74,7 +75,8 @@ class Report:
             ],
             "held_unknown_because": state.holding.held.unknown_because if state.holding else "not read yet",
             "waiting": [
-                {"resource": item.resource, "what": item.what, "waits_for": item.waits_for} for item in state.waiting
+                {"resource": item.resource, "what": item.what, "waits_for": item.waits_for}
+                for item in (*state.waiting, *state.without_daemon)
             ],
             "plan": self._plan(state),
         }
@@ -118,6 +120,8 @@ class Report:
             reasons.append("waiting for the driver's first answer")
         elif state.plan is None and state.config is not None:
             reasons.extend(state.plan_problems or ("what pods hold is not read yet",))
+        elif state.plan is not None and (unasked := not_asked(state.plan)):
+            reasons.append(f"not asked yet: the MPS control daemons of {', '.join(unasked)}")
         return reasons + _unregistered(state, link)
 
 

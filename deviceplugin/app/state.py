@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from deviceplugin.app.holding import Holding
 from deviceplugin.config.model import Config
 from deviceplugin.model.held import Held
+from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
 from deviceplugin.model.plan import Plan
@@ -42,6 +43,9 @@ class State:
             good one carried on.
         offers: in force on the wire, by resource.
         waiting: what waits for what.
+        without_daemon: MPS resources that are not registered since no daemon of theirs has ever answered.
+        mps: what each MPS control daemon was last found to say; empty text: it serves.
+        mps_owned: UUIDs of the GPUs that the MPS supervisor has.
         retired_since: resource -> monotonic seconds since its list is empty and no plan has it.
     """
 
@@ -56,4 +60,7 @@ class State:
     offers: Mapping[str, Offer] = field(default_factory=dict)
     waiting: tuple[Waiting, ...] = ()
     holding: Holding | None = None
+    without_daemon: tuple[Waiting, ...] = ()
+    mps: Mapping[MpsDaemon, str] = field(default_factory=dict)
+    mps_owned: frozenset[str] = frozenset()
     retired_since: Mapping[str, float] = field(default_factory=dict)

@@ -136,9 +136,8 @@ def render(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _render_resource(resource: Mapping[str, Any]) -> Iterator[str]:
     isolation = resource["isolation"]
-    served = "" if resource["mode"] != "mps" else " (planned, not served by this version yet)"
     devices = counted(resource["devices"], "device")
-    yield f"{resource['name']}: {devices}, {resource['mode']}{served}, by {resource['origin']}"
+    yield f"{resource['name']}: {devices}, {resource['mode']}, by {resource['origin']}"
     yield (
         f"    isolates memory: {isolation['memory']}, faults: {isolation['faults']}, time: {isolation['time']}"
         f" ({isolation['why']})"
@@ -146,6 +145,8 @@ def _render_resource(resource: Mapping[str, Any]) -> Iterator[str]:
     for unit in resource["units"]:
         what = f"{unit['profile']} of GPU" if unit["profile"] else "GPU"
         replicas = f", {unit['replicas']} replicas" if unit["replicas"] else ""
+        if share := unit["mps"]:
+            replicas += f", {share['memory_mib']}M and {share['active_thread_percentage']} % for each process"
         health = "" if unit["health"] == "Healthy" else f", {unit['health']}: {unit['reason']}"
         yield f"    {what} {unit['gpu_index']} {unit['uuid']} ({unit['product_name'] or 'unknown'}){replicas}{health}"
     yield from (f"    note: {note}" for note in resource["notes"])

@@ -267,6 +267,14 @@ PROCESS_SETTINGS: tuple[Setting, ...] = (
         default="/var/lib/kubelet/device-plugins/kubelet.sock",
     ),
     Setting(
+        "mps_container_root",
+        PATH,
+        "Where the MPS root is mounted in this process's own container.",
+        flags=("mps-container-root",),
+        variables=("MPS_CONTAINER_ROOT",),
+        default="/mps",
+    ),
+    Setting(
         "status_socket",
         PATH,
         "Where this process answers the status command.",

@@ -64,6 +64,7 @@ class Settings:
             and /dev of the node below ROOT.
         kubelet_root_dir: pod-resources is below it.
         kubelet_socket: the registration socket; its directory is the device-plugins directory.
+        mps_container_root: the MPS root as this process sees it; flags.mpsRoot is the same directory on the host.
         log_format: `text` or `json`.
         log_level: `debug`, `info`, `warning` or `error`.
         disabled_health_checks, enabled_health_checks: NVIDIA's variables; what is enabled wins (design 8).
@@ -77,6 +78,7 @@ class Settings:
     kubelet_root_dir: str = "/var/lib/kubelet"
     kubelet_socket: str = "/var/lib/kubelet/device-plugins/kubelet.sock"
     status_socket: str = DEFAULT_STATUS_SOCKET
+    mps_container_root: str = "/mps"
     log_format: str = "text"
     log_level: str = "info"
     disabled_health_checks: XidList = XidList()
@@ -203,6 +205,7 @@ def _settings(given: Mapping[str, Given]) -> Settings:
         kubelet_root_dir=get("kubelet_root_dir"),
         kubelet_socket=get("kubelet_socket"),
         status_socket=get("status_socket"),
+        mps_container_root=get("mps_container_root"),
         log_format=get("log_format"),
         log_level=get("log_level"),
         disabled_health_checks=_xids("DP_DISABLE_HEALTHCHECKS", get("disabled_health_checks"), warnings),

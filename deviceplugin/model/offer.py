@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from deviceplugin.model.plan import Device, Health, Mode, Resource, Unit
+from deviceplugin.model.plan import Device, Health, Resource, Terms, Unit
 
 NONE_REFUSED: Mapping[str, str] = MappingProxyType({})
-NO_FORMER_MODES: Mapping[str, Mode] = MappingProxyType({})
+NO_FORMER_TERMS: Mapping[str, Terms] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class Offer:
             registration the server lists them Healthy: until the kubelet has re-admitted its pods an Unhealthy
             held id would fail every pod with a finished init container (contract A29, design 8).
         refused: id -> why Allocate refuses it though it is listed (draining, or waiting for holders elsewhere).
-        former_modes: id -> the mode it was handed out in, for draining ids whose resource has another mode now: what
-            serves that mode (an MPS daemon) must outlive them.
+        former_terms: id -> the terms it was handed out on, for draining ids whose resource has others now: what
+            serves them (an MPS daemon) must outlive them.
     """
 
     resource: Resource
     devices: tuple[Device, ...]
     draining: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=lambda: NONE_REFUSED)
-    former_modes: Mapping[str, Mode] = field(default_factory=lambda: NO_FORMER_MODES)
+    former_terms: Mapping[str, Terms] = field(default_factory=lambda: NO_FORMER_TERMS)
 
     @property
     def name(self) -> str:

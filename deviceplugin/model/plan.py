@@ -8,6 +8,7 @@ from functools import cached_property
 from deviceplugin.model.delivery import ENVVAR_ONLY, Delivery
 from deviceplugin.model.ids import replica_id
 from deviceplugin.model.links import NO_LINK_SCORES, LinkScores
+from deviceplugin.model.mps import MpsShare
 
 
 class Mode(StrEnum):
@@ -53,6 +54,22 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a device is given out. Devices of one GPU or MIG instance can't be given out on two at a time.
+
+    Attributes:
+        mps: the limits of a share by MPS; its control daemon has one set of them.
+    """
+
+    mode: Mode
+    mps: MpsShare | None = None
+
+    def describe(self) -> str:
+        """For messages: the mode, with the limits of MPS."""
+        return f"{self.mode} ({self.mps.describe()})" if self.mps else str(self.mode)
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A GPU or MIG instance as a resource offers it, and what a container that gets it receives.
 
@@ -66,6 +83,7 @@ class Unit:
         product_name: of the physical GPU.
         memory_mib: of the GPU or MIG instance.
         device_files: its device files, named below /dev: its GPU's, and of a MIG instance the two capabilities'.
+        mps: what a share of it gives; only of a GPU that is shared by MPS, and None there only while it has failed.
         health, reason, numa_node: every device of it gets these.
     """
 
@@ -79,6 +97,7 @@ class Unit:
     memory_mib: int | None = None
     device_files: tuple[str, ...] = ()
     numa_node: int | None = None
+    mps: MpsShare | None = None
     health: Health = Health.HEALTHY
     reason: str = ""
 

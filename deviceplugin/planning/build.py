@@ -4,12 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.model import Config, DeviceIdStrategy, MigStrategy
+from deviceplugin.config.model import Config, DeviceIdStrategy, MigStrategy, SharingEntry
 from deviceplugin.errors import ConfigError
 from deviceplugin.model.devicefiles import files_of
 from deviceplugin.model.health import HealthReport
+from deviceplugin.model.mps import MpsShare
 from deviceplugin.model.node import Gpu, Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
+from deviceplugin.planning import mps
 from deviceplugin.planning.candidate import Candidate, describe
 from deviceplugin.planning.delivering import delivery, start_problems, undeliverable, warnings
 from deviceplugin.planning.links import link_scores
@@ -35,6 +37,7 @@ class _Part:
         replicas: as in Unit: 0 for whole devices.
         origin: the config key that made it.
         place: the same with file and line, for messages.
+        entry: the sharing entry; None for what is left unshared.
     """
 
     mode: Mode
@@ -44,6 +47,7 @@ class _Part:
     refuse_more_than_one: bool
     origin: str
     place: str
+    entry: SharingEntry | None = None
 
     def describe(self) -> str:
         """For messages."""
@@ -74,15 +78,15 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) 
     left_out = [*managed.left_out, *layout.left_out]
     by_name: defaultdict[str, list[_Part]] = defaultdict(list)
     for name, part in (*_shared(claims.claims, config), *_unshared(layout.candidates, claims.claims, config)):
-        refused = {
-            device.order: reason for device in part.devices if (reason := _unofferable(device, part.mode, config))
-        }
+        refused = {device.order: reason for device in part.devices if (reason := _unofferable(device, part, config))}
         left_out += [device.left_out(refused[device.order]) for device in part.devices if device.order in refused]
         offered = tuple(device for device in part.devices if device.order not in refused)
         if offered:
             by_name[name].append(replace(part, devices=offered))
 
     errors = list(claims.errors)
+    if not config.flags.mps_root:
+        errors += [f"{one.origin}: {mps.NO_ROOT}" for one in _shared_by_mps(claims.claims)]
     verdicts = unhealthy(snapshot, health)
     for device in layout.candidates:
         if device.uuid and (reason := undeliverable(device, snapshot, config.flags)):
@@ -102,6 +106,7 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) 
             *layout.warnings,
             *idle_patterns(managed.gpus, config),
             *claims.warnings,
+            *_mps_warnings(claims.claims),
             *warnings(layout.candidates, snapshot, config.flags),
         ),
         layout_problems=(
@@ -138,6 +143,7 @@ def _shared(claims: Sequence[Claim], config: Config) -> Iterator[tuple[str, _Par
                 refuse_more_than_one=one.sharing.refuse_more_than_one,
                 origin=entry.origin.path,
                 place=str(entry.origin),
+                entry=entry,
             ),
         )
 
@@ -160,13 +166,25 @@ def _place(origin: str, config: Config) -> str:
     return next((str(one.origin) for one in patterns if one.origin.path == origin), f"{origin} name")
 
 
-def _unofferable(device: Candidate, mode: Mode, config: Config) -> str:
+def _unofferable(device: Candidate, part: _Part, config: Config) -> str:
     """Why a device that has a name can't be offered under it; empty when it can."""
     if device.uuid is None:
         return f"the driver does not say its UUID: {device.gpu.failure or 'no reason given'}"
-    if mode is Mode.MPS and device.instance is not None:
-        return _mps_refusal(config)
-    return ""
+    if part.mode is not Mode.MPS:
+        return ""
+    return _mps_refusal(config) if device.instance is not None else mps.refusal(device.gpu, part.replicas)
+
+
+def _shared_by_mps(claims: Sequence[Claim]) -> Iterator[SharingEntry]:
+    """The MPS entries that claim a GPU of this node."""
+    for one in claims:
+        if one.entry.mode is Mode.MPS and any(device.instance is None for device in one.devices):
+            yield one.entry
+
+
+def _mps_warnings(claims: Sequence[Claim]) -> Iterator[str]:
+    for one in claims:
+        yield from mps.beyond_memory(one.entry, (device.gpu for device in one.devices))
 
 
 def _mps_refusal(config: Config) -> str:
@@ -190,16 +208,17 @@ def _mps_problems(claims: Sequence[Claim], gpus: Sequence[Gpu], config: Config) 
 def _resource(
     name: str, parts: Sequence[_Part], snapshot: Snapshot, verdicts: Mapping[str, str], config: Config
 ) -> Resource:
-    devices = sorted(
-        ((device, part.replicas) for part in parts for device in part.devices), key=lambda one: one[0].order
-    )
+    devices = sorted(((device, part) for part in parts for device in part.devices), key=lambda one: one[0].order)
     origins = dict.fromkeys(part.origin for part in parts)
     mode = parts[0].mode
     whole = [device.uuid or "" for device, _ in devices if mode is Mode.EXCLUSIVE and device.instance is None]
     return Resource(
         name=name,
         mode=mode,
-        units=tuple(planned_unit(device, replicas, verdicts, config) for device, replicas in devices),
+        units=tuple(
+            planned_unit(device, part.replicas, verdicts, config, _share(device, part, config))
+            for device, part in devices
+        ),
         allocation_policy=parts[0].policy,
         refuse_more_than_one=parts[0].refuse_more_than_one,
         origin=", ".join(origins),
@@ -208,13 +227,22 @@ def _resource(
     )
 
 
-def planned_unit(device: Candidate, replicas: int, verdicts: Mapping[str, str], config: Config) -> Unit:
+def _share(device: Candidate, part: _Part, config: Config) -> MpsShare | None:
+    if part.mode is not Mode.MPS or part.entry is None:
+        return None
+    return mps.share_of(device.gpu, part.entry, enforced=part.refuse_more_than_one, config=config)
+
+
+def planned_unit(
+    device: Candidate, replicas: int, verdicts: Mapping[str, str], config: Config, share: MpsShare | None = None
+) -> Unit:
     """A GPU or MIG instance as its resource offers it.
 
     Args:
         device: of known UUID.
         replicas: as in Unit.
         verdicts: UUID -> why it is unhealthy.
+        share: what a share by MPS gives.
     """
     gpu, instance = device.gpu, device.instance
     uuid = device.uuid or ""  # _unofferable left the others out
@@ -231,6 +259,7 @@ def planned_unit(device: Candidate, replicas: int, verdicts: Mapping[str, str], 
         memory_mib=instance.memory_mib if instance else gpu.memory_mib,
         device_files=files_of(gpu, instance),
         numa_node=gpu.numa_node,
+        mps=share,
         health=Health.UNHEALTHY if reason else Health.HEALTHY,
         reason=reason,
     )

@@ -36,7 +36,7 @@ def carry_on(plan: Plan, snapshot: Snapshot, config: Config, health: HealthRepor
     def as_of_now(unit: Unit) -> Unit:
         if unit.uuid not in present:
             return replace(unit, health=Health.UNHEALTHY, reason=GONE)
-        return planned_unit(present[unit.uuid], unit.replicas, verdicts, config)
+        return planned_unit(present[unit.uuid], unit.replicas, verdicts, config, unit.mps)
 
     resources = tuple(replace(one, units=tuple(map(as_of_now, one.units))) for one in plan.resources)
     return replace(plan, resources=resources, left_out=tuple(_left_out(plan, snapshot)))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deviceplugin.config.model import Config
+from deviceplugin.model.mps import MpsShare
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
 from deviceplugin.planning.message import largest_replicas
@@ -46,6 +47,11 @@ ISOLATION: Mapping[Mode, Isolation] = {
 WINDOW = (
     "after a change the scheduler sees the old numbers for up to 10.4 s: pods that ask for a device that was just "
     "withdrawn can fail in that time"
+)
+PER_PROCESS = "the limits hold for each process of a container, not for the container as a whole"
+USERS = (
+    "a control daemon serves one user id at a time unless it runs with -multiuser-server, as our supervisor starts it; "
+    "where it can't, pods of different user ids on one GPU wait for each other, for ever if need be"
 )
 ADVISORY = (
     "failRequestsGreaterThanOne is false, so a container may take several shares and the MPS limits are advisory: "
@@ -100,7 +106,9 @@ def difference(planned: Mapping[str, Any], in_force: Mapping[str, Any]) -> list[
 def _resource(resource: Resource) -> Document:
     shared = resource.mode is not Mode.EXCLUSIVE
     healthy = [unit for unit in resource.units if unit.health is Health.HEALTHY]
-    notes = [ADVISORY] if resource.mode is Mode.MPS and not resource.refuse_more_than_one else []
+    notes = [PER_PROCESS, USERS] if resource.mode is Mode.MPS else []
+    if resource.mode is Mode.MPS and not resource.refuse_more_than_one:
+        notes.append(ADVISORY)
     return {
         "name": resource.name,
         "mode": resource.mode.value,
@@ -144,8 +152,17 @@ def _unit(unit: Unit) -> Document:
         "memory_mib": unit.memory_mib,
         "numa_node": unit.numa_node,
         "replicas": unit.replicas,
+        "mps": _share(unit.mps) if unit.mps else None,
         "health": unit.health.value,
         "reason": unit.reason,
+    }
+
+
+def _share(share: MpsShare) -> Document:
+    return {
+        "memory_mib": share.memory_mib,
+        "active_thread_percentage": share.active_thread_percentage,
+        "enforced": share.enforced,
     }
 
 
@@ -175,8 +192,17 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
             yield f"gives up {_name(before[uuid])}"
         elif before[uuid]["replicas"] != after[uuid]["replicas"]:
             yield f"{_name(after[uuid])}: replicas {before[uuid]['replicas']} -> {after[uuid]['replicas']}"
+        elif before[uuid]["mps"] != after[uuid]["mps"]:
+            yield f"{_name(after[uuid])}: {_limits(before[uuid]['mps'])} -> {_limits(after[uuid]['mps'])}"
         elif before[uuid]["visible_id"] != after[uuid]["visible_id"]:
             yield f"{_name(after[uuid])}: told as {before[uuid]['visible_id']} -> {after[uuid]['visible_id']}"
+
+
+def _limits(share: Mapping[str, Any] | None) -> str:
+    if share is None:
+        return "no MPS limits"
+    advisory = "" if share["enforced"] else ", advisory"
+    return f"{share['memory_mib']}M and {share['active_thread_percentage']} % for each process{advisory}"
 
 
 def _name(unit: Mapping[str, Any]) -> str:

@@ -10,14 +10,14 @@ from deviceplugin.model.held import Held
 from deviceplugin.model.ids import is_replica, unit_of
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import Mode, Plan, Resource
+from deviceplugin.model.plan import Mode, Plan, Resource, Terms
 
 _HEX = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _OUR_ID = re.compile(rf"(GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/\d+/\d+)(::\d+)?")
 _LEGACY_MIG = re.compile(r"MIG-(GPU-[^/]+)/\d+/\d+")
 
-Arrangement = tuple[str, Mode]
-"""A way to offer a GPU or MIG instance: under which name, in which mode."""
+Arrangement = tuple[str, Terms]
+"""A way to offer a GPU or MIG instance: under which name, on which terms."""
 
 
 def ours(held: Held, names: AbstractSet[str] = frozenset()) -> Held:
@@ -72,10 +72,10 @@ class Occupied:
     """Devices that must stay listed: pods hold them, or may.
 
     Attributes:
-        modes: resource -> id -> the mode that it was handed out in.
+        terms: resource -> id -> the terms that it was handed out on.
     """
 
-    modes: Mapping[str, Mapping[str, Mode]]
+    terms: Mapping[str, Mapping[str, Terms]]
     _on_unit: Mapping[str, AbstractSet[Arrangement]]
     _on_instances_of: Mapping[str, AbstractSet[Arrangement]]
     _parents: Parents
@@ -83,7 +83,7 @@ class Occupied:
     @classmethod
     def of(cls, in_force: Mapping[str, Offer], plan: Plan, held: Held, parents: Parents) -> "Occupied":
         """What is held; when that is not known, everything that is listed."""
-        modes: dict[str, dict[str, Mode]] = {}
+        terms_of: dict[str, dict[str, Terms]] = {}
         on_unit: defaultdict[str, set[Arrangement]] = defaultdict(set)
         on_instances_of: defaultdict[str, set[Arrangement]] = defaultdict(set)
         for name in sorted({*in_force, *held.ids}):
@@ -91,12 +91,12 @@ class Occupied:
             ids = set(held.of(name))
             if held.unknown_because and offer is not None:
                 ids |= offer.device_by_id.keys()
-            modes[name] = {one: _mode(one, offer, planned) for one in sorted(ids)}
-            for one, mode in modes[name].items():
-                on_unit[unit_of(one)].add((name, mode))
+            terms_of[name] = {one: _terms(one, offer, planned) for one in sorted(ids)}
+            for one, terms in terms_of[name].items():
+                on_unit[unit_of(one)].add((name, terms))
                 if (gpu := parents.gpu_of(unit_of(one))) is not None:
-                    on_instances_of[gpu].add((name, mode))
-        return cls(modes, on_unit, on_instances_of, parents)
+                    on_instances_of[gpu].add((name, terms))
+        return cls(terms_of, on_unit, on_instances_of, parents)
 
     def against(self, unit_uuid: str, arrangement: Arrangement) -> set[str]:
         """The resources whose held devices keep a GPU or MIG instance from being offered in an arrangement.
@@ -110,12 +110,20 @@ class Occupied:
         return {name for name, _ in blocking}
 
 
-def _mode(device_id: str, offer: Offer | None, planned: Resource | None) -> Mode:
-    """The mode in which a held id was given out; at a start nothing says it but the id's form and the plan."""
+def _terms(device_id: str, offer: Offer | None, planned: Resource | None) -> Terms:
+    """The terms on which a held id was given out; at a start nothing says them but the id's form and the plan."""
     if offer is not None and device_id in offer.device_by_id:
-        return offer.former_modes.get(device_id, offer.resource.mode)
+        terms = offer.former_terms.get(device_id) or _as_offered(device_id, offer.resource)
+        if terms.mode is not Mode.MPS or terms.mps is not None:
+            return terms
+        # The limits of a GPU that had failed: what the plan knows by now is what its daemon has.
     if not is_replica(device_id):
-        return Mode.EXCLUSIVE
+        return Terms(Mode.EXCLUSIVE)
     known = (planned, offer.resource if offer is not None else None)
-    shared = (resource.mode for resource in known if resource is not None and resource.mode is not Mode.EXCLUSIVE)
-    return next(shared, Mode.TIME_SLICING)
+    shared = (_as_offered(device_id, one) for one in known if one is not None and one.mode is not Mode.EXCLUSIVE)
+    return next(shared, Terms(Mode.TIME_SLICING))
+
+
+def _as_offered(device_id: str, resource: Resource) -> Terms:
+    uuid = unit_of(device_id)
+    return Terms(resource.mode, next((unit.mps for unit in resource.units if unit.uuid == uuid), None))

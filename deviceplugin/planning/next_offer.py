@@ -9,7 +9,7 @@ from deviceplugin.model.held import Held
 from deviceplugin.model.ids import is_replica, unit_of
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
-from deviceplugin.model.plan import Device, Health, Mode, Plan, Resource, Unit
+from deviceplugin.model.plan import Device, Health, Mode, Plan, Resource, Terms, Unit
 from deviceplugin.planning.holders import Occupied, Parents
 
 MOST_IDS_NAMED = 8
@@ -81,14 +81,15 @@ class NextOffers:
             planned = None
         draft = _Draft()
         for unit in planned.units if planned else ():
-            self._offer(unit, name, planned.mode if planned else Mode.EXCLUSIVE, draft)
-        modes = self._occupied.modes.get(name, {})
+            self._offer(unit, name, Terms(planned.mode if planned else Mode.EXCLUSIVE, unit.mps), draft)
+        terms = self._occupied.terms.get(name, {})
         listed = {device.id for device in draft.devices}
-        retained = tuple(sorted(set(modes) - listed, key=_by_number))
+        retained = tuple(sorted(set(terms) - listed, key=_by_number))
         for device_id in retained:
-            self._retain(device_id, name, modes[device_id], before, draft)
+            self._retain(device_id, name, terms[device_id], before, draft)
         resource = _resource(name, planned, before, retained, draft.units)
-        former = {one: modes[one] for one in retained if modes[one] is not resource.mode}
+        now = {unit.uuid: Terms(resource.mode, unit.mps) for unit in resource.units} if retained else {}
+        former = {one: terms[one] for one in retained if terms[one] != now.get(unit_of(one), Terms(resource.mode))}
         offer = Offer(
             resource,
             _in_order(draft.devices, resource) if retained else tuple(draft.devices),
@@ -105,18 +106,18 @@ class NextOffers:
         for device_id in step.retained:
             ids[unit_of(device_id)].append(device_id)
         for unit_uuid, own in ids.items():
-            what = self._change(unit_uuid, name, self._occupied.modes[name][own[0]])
+            what = self._change(unit_uuid, name, self._occupied.terms[name][own[0]])
             if self._unknown_because:
                 waits_for = f"knowledge of what pods hold: {self._unknown_because}"
             else:
                 waits_for = f"{len(own)} held device{'s' if len(own) > 1 else ''}: {_named(own)}"
             yield Waiting(name, what, waits_for)
 
-    def _offer(self, unit: Unit, name: str, mode: Mode, draft: _Draft) -> None:
+    def _offer(self, unit: Unit, name: str, terms: Terms, draft: _Draft) -> None:
         """Lists a planned unit, or of one that waits for holders elsewhere only what is held already."""
-        blockers = self._occupied.against(unit.uuid, (name, mode))
-        modes = self._occupied.modes.get(name, {}) if blockers else {}
-        ids = [one for one in unit.device_ids() if not blockers or modes.get(one) is mode]
+        blockers = self._occupied.against(unit.uuid, (name, terms))
+        held = self._occupied.terms.get(name, {}) if blockers else {}
+        ids = [one for one in unit.device_ids() if not blockers or held.get(one) == terms]
         if ids:
             draft.units.append(unit)
         draft.devices += [Device(one, unit.uuid, unit.health, unit.reason, unit.numa_node) for one in ids]
@@ -124,7 +125,7 @@ class NextOffers:
             holders = ", ".join(sorted(blockers))
             draft.refused |= dict.fromkeys(ids, f"{unit.uuid} is taken up by devices held under {holders}")
 
-    def _retain(self, device_id: str, name: str, mode: Mode, before: Offer | None, draft: _Draft) -> None:
+    def _retain(self, device_id: str, name: str, terms: Terms, before: Offer | None, draft: _Draft) -> None:
         """Lists an id for the pod that holds it, or may hold it."""
         uuid = unit_of(device_id)
         verdict = self._verdicts.get(uuid) or self._verdicts.get(self.parents.gpu_of(uuid) or "", "")
@@ -140,7 +141,7 @@ class NextOffers:
             # Nobody knows whether it is held: it stays what it was, so that nothing shrinks.
             reason = verdict
         else:
-            why = f"draining: {self._change(uuid, name, mode)}; it stays listed until the pod that holds it has ended"
+            why = f"draining: {self._change(uuid, name, terms)}; it stays listed until the pod that holds it has ended"
             draft.refused[device_id] = why
             reason = verdict or why
             if not verdict:
@@ -148,17 +149,20 @@ class NextOffers:
         health = Health.UNHEALTHY if reason else Health.HEALTHY
         draft.devices.append(Device(device_id, uuid, health, reason, numa_node))
 
-    def _change(self, uuid: str, name: str, mode: Mode) -> str:
-        """What the plan does with a GPU or MIG instance that `name` offers in `mode`."""
-        return f"{self._subject(uuid)}: {self._goal(uuid, name, mode)}"
+    def _change(self, uuid: str, name: str, terms: Terms) -> str:
+        """What the plan does with a GPU or MIG instance that `name` offers on `terms`."""
+        return f"{self._subject(uuid)}: {self._goal(uuid, name, terms)}"
 
-    def _goal(self, uuid: str, name: str, mode: Mode) -> str:
+    def _goal(self, uuid: str, name: str, terms: Terms) -> str:
         if uuid in self._planned:
             resource, unit = self._planned[uuid]
             if resource.name != name:
                 return f"{name} -> {resource.name}"
-            if resource.mode is not mode:
-                return f"{name}: {mode} -> {resource.mode}"
+            planned = Terms(resource.mode, unit.mps)
+            if planned.mode is not terms.mode:
+                return f"{name}: {terms.mode} -> {planned.mode}"
+            if planned != terms:
+                return f"{name}: {terms.describe()} -> {planned.describe()}"
             return f"{name}: {unit.replicas} replicas from now on"
         others = self._planned_on.get(uuid, set())
         gpu = self.parents.gpu_of(uuid)

@@ -99,10 +99,14 @@ def transition(
         plan: the goal.
         held: of our resources only (see `ours`); when it can't be known, nothing that is listed is withdrawn or moved.
         snapshot: what is known of devices that the plan no longer has: their GPU, their health.
-        health: verdicts on them, as for `build`.
+        health: verdicts on them, as for `build`. What only a planned unit lacks (its MPS control daemon) is not among
+            them: it says nothing of a device that was given out on other terms.
     """
-    verdicts = {unit.uuid: unit.reason for resource in plan.resources for unit in resource.units if unit.reason}
-    verdicts |= unhealthy(snapshot, health) if snapshot else health.unhealthy
+    if snapshot:
+        verdicts = unhealthy(snapshot, health)
+    else:
+        verdicts = {unit.uuid: unit.reason for resource in plan.resources for unit in resource.units if unit.reason}
+        verdicts |= health.unhealthy
     offers = NextOffers(in_force, plan, held, snapshot, verdicts)
     names = {*in_force, *(one.name for one in plan.resources), *(name for name, ids in held.ids.items() if ids)}
     steps = [offers.next(name) for name in sorted(names)]

@@ -76,13 +76,13 @@ def case_names() -> list[str]:
 
 
 def full_ids(value: Any, node: NodeDescription) -> Any:
-    """`value` with every id written as in `calls` (g0, m0.1, g0::2) spelled out, also within comma lists."""
+    """`value` with every id written as in `calls` (g0, m0.1, g0::2) spelled out, also within comma lists and paths."""
     if isinstance(value, dict):
         return {key: full_ids(item, node) for key, item in value.items()}
     if isinstance(value, list):
         return [full_ids(item, node) for item in value]
     if isinstance(value, str):
-        return ",".join(_full_id(word, node) for word in value.split(","))
+        return "/".join(",".join(_full_id(word, node) for word in part.split(",")) for part in value.split("/"))
     return value
 
 

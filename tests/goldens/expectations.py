@@ -64,6 +64,12 @@ def expected_answers(case: Case, difference: Json | None) -> Json:
         return {"exit": difference["exit"], "resources": resources}
     if not difference.get("repeats", True):
         _leave_out_repeats(recorded)
+    for name, answers in full_ids(difference.get("allocate", {}), case.node()).items():
+        for index, answer in answers.items():
+            response = recorded["resources"][name]["allocate"][int(index)]["response"]
+            response["envs"] |= answer["envs"]
+            for mount in response["mounts"]:
+                mount["host_path"] = answer["host_paths"].get(mount["container_path"], mount["host_path"])
     for name, answers in difference.get("preferred", {}).items():
         for index, answer in answers.items():
             recorded["resources"][name]["preferred"][int(index)]["response"] = answer

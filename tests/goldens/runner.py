@@ -3,9 +3,10 @@
 What is compared, and what is information only, is the table in `compare`.
 """
 
+import contextlib
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -49,6 +50,7 @@ class CaseNode(Node):
             args=case.args,
             sandbox=case.sandbox,
             faults=_faults(case, driver),
+            mps="mps_control" in case.sandbox,
         )
         self._case = case
         self._unnamed_config = self.root / "unnamed.yaml"
@@ -94,13 +96,27 @@ def _faults(case: Case, driver: str) -> tuple[str, ...]:
     return (*case.faults, NO_LIBRARY) if no_library else case.faults
 
 
+@contextlib.contextmanager
+def _mps_daemons(node: CaseNode, case: Case) -> Iterator[None]:
+    """The control daemons of a node where commands to them succeed (`ok`) or fail; else there is no such program."""
+    if "mps_control" not in case.sandbox:
+        yield
+        return
+    with contextlib.ExitStack() as running:
+        for gpu in range(len(case.node().gpus)):
+            running.enter_context(node.mps_daemon(gpu)).limit(25, 3840)
+        if case.sandbox["mps_control"] == "fail":
+            node.mps_faults.set("fail")
+        yield
+
+
 def run_case(case: Case, driver: str, expected: Json) -> Outcome:
     """Start the daemon, put to each resource that the kubelet accepted the questions of `expected`, stop it.
 
     Raises:
         AssertionError: it crashed, or neither ended nor settled, or a stop by signal did not end it with zero.
     """
-    with CaseNode(case, driver) as node:
+    with CaseNode(case, driver) as node, _mps_daemons(node, case):
         node.kubelet.start()
         node.start()
         ready = node.wait_settled()

@@ -50,6 +50,7 @@ def gpu(index: int, product: str = A100, *profiles: str, mig: MigMode | None = N
         pci_address=f"0000:{index + 16:02x}:00.0",
         product_name=product,
         memory_mib=40960,
+        compute_capability=(8, 0),
         numa_node=numa,
         mig_mode=mig or (ON if profiles else (OFF if product == A100 else None)),
         mig_instances=instances,
@@ -101,6 +102,7 @@ def config(
     mig: Sequence[tuple[str, str]] = (),
     devices: DeviceFilter | None = None,
     policy: AllocationPolicy = AllocationPolicy.DISTRIBUTED,
+    mps_root: str = "/run/nvidia/mps",
 ) -> Config:
     """A config with these sharing entries, sorted into their sections; patterns as (pattern, name)."""
 
@@ -116,7 +118,12 @@ def config(
         )
 
     return Config(
-        flags=Flags(mig_strategy=strategy, device_id_strategy=ids, shared_devices_allocation_policy=policy),
+        flags=Flags(
+            mig_strategy=strategy,
+            device_id_strategy=ids,
+            shared_devices_allocation_policy=policy,
+            mps_root=mps_root,
+        ),
         time_slicing=section(Mode.TIME_SLICING),
         mps=section(Mode.MPS),
         gpu_patterns=patterns("gpus", gpus),

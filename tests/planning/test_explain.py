@@ -56,8 +56,10 @@ def test_a_huge_count_is_counted_without_making_devices() -> None:
 
 def test_advisory_mps_limits_are_said() -> None:
     shared = entry(4, mode=MPS)
-    assert "advisory" in document(config(shared, refuse=False))["resources"][0]["notes"][0]
-    assert document(config(shared, refuse=True))["resources"][0]["notes"] == []
+    assert "advisory" in document(config(shared, refuse=False))["resources"][0]["notes"][-1]
+    enforced = document(config(shared, refuse=True))["resources"][0]
+    assert not any("advisory" in note for note in enforced["notes"])
+    assert enforced["units"][0]["mps"] == {"memory_mib": 10240, "active_thread_percentage": 25, "enforced": True}
 
 
 def test_what_spread_allows_is_said_where_it_allows_less() -> None:

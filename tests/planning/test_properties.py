@@ -190,7 +190,7 @@ def healthy_claims(in_force: Mapping[str, Offer]) -> dict[str, set[Claim]]:
     for offer in in_force.values():
         for device in offer.devices:
             if device.health is Health.HEALTHY:
-                mode = offer.former_modes.get(device.id, offer.resource.mode)
+                mode = former.mode if (former := offer.former_terms.get(device.id)) else offer.resource.mode
                 found[device.unit_uuid].add((offer.name, mode))
     return found
 
@@ -299,7 +299,7 @@ def assert_converges(in_force: Mapping[str, Offer], plan: Plan, snapshot: Snapsh
     assert {name: (one.resource, one.devices) for name, one in offered.items()} == {
         one.name: (one, one.devices) for one in plan.resources
     }
-    assert all(not offer.refused and not offer.draining and not offer.former_modes for offer in step.offers)
+    assert all(not offer.refused and not offer.draining and not offer.former_terms for offer in step.offers)
 
 
 @given(st.sampled_from(NODES), st.sampled_from(CONFIGS), st.sampled_from(CONFIGS), st.data())

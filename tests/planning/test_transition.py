@@ -10,7 +10,7 @@ from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
 from deviceplugin.model.node import Link, Snapshot
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import Health, Mode
+from deviceplugin.model.plan import Health, Mode, Terms
 from deviceplugin.planning.build import build
 from deviceplugin.planning.transition import Transition, ours, transition
 from tests.planning.nodes import A100, LOST, config, entry, gpu, indices, mig_uuid, node, plain, uuid
@@ -119,7 +119,7 @@ def test_whole_to_shared_under_one_name_waits_for_that_gpu_only() -> None:
     assert ids(by_name(step), "gpu") == [f"{uuid(1)}::{n}" for n in range(4)]
     assert offer.draining == {uuid(0)}
     assert offer.resource.mode is Mode.TIME_SLICING
-    assert offer.former_modes == {uuid(0): Mode.EXCLUSIVE}
+    assert offer.former_terms == {uuid(0): Terms(Mode.EXCLUSIVE)}
     assert step.waiting[0].what == "GPU 0: nvidia.com/gpu: exclusive -> time-slicing"
 
 
@@ -130,7 +130,7 @@ def test_a_new_mode_under_the_same_ids_waits_for_holders_of_that_gpu() -> None:
     step = transition(in_force, to_mps, held)
     (offer,) = step.offers
     assert ids(by_name(step), "gpu") == [f"{uuid(1)}::{n}" for n in range(4)]
-    assert offer.former_modes == {f"{uuid(0)}::0": Mode.TIME_SLICING}
+    assert offer.former_terms == {f"{uuid(0)}::0": Terms(Mode.TIME_SLICING)}
     assert transition(by_name(step), to_mps, held).sequence == ()
     assert len(ids(by_name(transition(by_name(step), to_mps, NONE_HELD)), "gpu")) == 8
 

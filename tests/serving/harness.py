@@ -16,6 +16,7 @@ from typing import Any, Self
 from deviceplugin.config.document import dump_document
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.simulator import AdmittedPod, Clock, Container, Kubelet, Pod
+from tests import mps_standin
 from tests.driver.convert import node_text_to_description
 from tests.nvml_standin import FILE_OPTIONS, Control, build, write_sysfs
 
@@ -69,6 +70,7 @@ class Node:
         sandbox: what is missing or added around the driver, as in cmd.json (tests/golden/README.md).
         launcher: words before the daemon's command, which they must end up executing in their own process.
         speed: how many times as fast as ours the daemon's clock runs (tests/serving/quick.py).
+        mps: the stand-in for nvidia-cuda-mps-control is on PATH.
     """
 
     def __init__(
@@ -84,10 +86,13 @@ class Node:
         faults: Sequence[str] = (),
         launcher: Sequence[str] = (),
         speed: float = 1,
+        mps: bool = False,
     ) -> None:
         # Short, since a unix socket's path has 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="dp-"))
         self.driver = driver
+        self.mps_bin = mps_standin.install(self.root / "bin") if mps else None
+        self.mps_faults = mps_standin.Faults(self.root / "mps-faults")
         self._args = tuple(args)
         self._env = dict(env or {})
         self._sandbox = dict(sandbox or {})
@@ -164,13 +169,20 @@ class Node:
         driver = f"simulated:{self.node_file}" if self.driver == "simulated" else f"nvml:{self.root / 'sysroot'}"
         flags = [f"--driver={driver}", f"--kubelet-socket={self.kubelet.registration_socket}"]
         flags += [f"--kubelet-root-dir={self.root}", f"--status-socket={self.status_socket}"]
+        flags.append(f"--mps-container-root={self.mps_root}")
         if self.config_path is not None:
             flags.append(f"--config-file={self.config_path}")
         return flags + list(self._args)
 
     def environ(self) -> dict[str, str]:
         """The environment of commands on this node."""
-        environ = {"PATH": os.environ["PATH"], "HOME": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
+        path = f"{self.mps_bin}{os.pathsep}{os.environ['PATH']}" if self.mps_bin else os.environ["PATH"]
+        environ = {
+            "PATH": path,
+            "MPS_STANDIN_FAULTS": str(self.mps_faults.path),
+            "HOME": str(self.root),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         if self.driver == "nvml":
             environ["LD_LIBRARY_PATH"] = str(library_dir())
             environ["NVML_STANDIN_NODE"] = str(self.node_file)
@@ -267,6 +279,18 @@ class Node:
     def wait_ready(self) -> dict[str, Any]:
         """Wait until the daemon says it is ready."""
         return self.wait_status(lambda document: document["ready"]["ok"])
+
+    # MPS.
+
+    @property
+    def mps_root(self) -> Path:
+        """The MPS root as the node's processes see it."""
+        return self.root / "mps"
+
+    def mps_daemon(self, gpu: int = 0, resource: str = "nvidia.com/gpu") -> mps_standin.ControlDaemon:
+        """A control daemon for a GPU at the place where the plugin looks for it; not started."""
+        assert self.mps_bin is not None
+        return mps_standin.ControlDaemon(self.mps_bin, self.mps_root / resource / gpu_uuid(gpu), faults=self.mps_faults)
 
     # The kubelet's view.
 

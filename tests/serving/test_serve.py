@@ -286,10 +286,3 @@ def test_what_is_not_offered_is_refused_by_name(args: list[str], status: int, wo
         node.start()
         assert node.wait_exit() == status
         assert word in node.log.lower()
-
-
-def test_mps_is_refused_by_that_word(driver: str) -> None:
-    with Node(config=SHARED.replace("timeSlicing", "mps"), driver=driver) as node:
-        node.start()
-        assert node.wait_exit() == 1
-        assert "MPS" in node.log

@@ -1,0 +1,139 @@
+"""Asks every MPS control daemon that is planned whether it serves: one thread each, since any of them can hang.
+
+The plugin judges by the pipe alone, whoever started the daemon. The supervisor's files only say when to look again.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from deviceplugin.app.events import MpsAsked, MpsOwned
+from deviceplugin.app.files import Watcher, lookups
+from deviceplugin.app.threads import OnDeath, spawn
+from deviceplugin.model.mps import MpsDaemon
+from deviceplugin.mps.paths import DaemonPaths, compute_modes, owned
+
+# Between two questions to a daemon that serves, and to one that does not.
+ASK_INTERVAL_S = 5.0
+RETRY_INTERVAL_S = 1.0
+# Files are compared this often, whatever inotify says.
+LOOK_INTERVAL_S = 1.0
+
+Asker = Callable[[DaemonPaths, MpsDaemon], str]
+
+
+def ask(paths: DaemonPaths, daemon: MpsDaemon) -> str:
+    """Why a daemon does not serve; empty when it answers with the limits of its share."""
+    # Imported only where MPS is in use: subprocess costs memory.
+    from deviceplugin.mps.control import Control, problem_of  # noqa: PLC0415
+
+    return problem_of(Control(paths.pipe, paths.log), daemon.share)
+
+
+class _Watch:
+    """One daemon under watch."""
+
+    def __init__(self, paths: DaemonPaths) -> None:
+        self.paths = paths
+        self.wake = threading.Event()
+        self.ended = False
+
+
+class MpsFeed:
+    """Posts what the planned daemons say when it changes, and which GPUs the supervisor has.
+
+    Args:
+        root: the MPS root as this process sees it.
+        post: takes MpsAsked and MpsOwned.
+        asker: asks one daemon; may take seconds.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        post: Callable[[MpsAsked | MpsOwned], None],
+        *,
+        on_death: OnDeath,
+        asker: Asker = ask,
+    ) -> None:
+        self._root = root
+        self._post = post
+        self._on_death = on_death
+        self._ask = asker
+        self._watches: dict[MpsDaemon, _Watch] = {}
+        self._owned: frozenset[str] = frozenset()
+        self._stopping = threading.Event()
+        self._changed = threading.Event()
+        self._watcher = Watcher(self._changed.set, "the MPS control daemons")
+
+    def start(self) -> None:
+        """Posts at once which GPUs the supervisor has, then begins."""
+        self._look()
+        spawn("mps", self._run, self._on_death)
+
+    def stop(self) -> None:
+        """Ask every thread to end; one that waits for a daemon ends after its deadline."""
+        self._stopping.set()
+        self._changed.set()
+        for watch in list(self._watches.values()):
+            watch.ended = True
+            watch.wake.set()
+
+    def watch(self, daemons: Iterable[MpsDaemon]) -> None:
+        """Ask these from now on, and no others. Called by one thread only."""
+        wanted = set(daemons)
+        watches = dict(self._watches)
+        for daemon in watches.keys() - wanted:
+            watch = watches.pop(daemon)
+            watch.ended = True
+            watch.wake.set()
+        new = wanted - watches.keys()
+        for daemon in new:
+            watches[daemon] = _Watch(DaemonPaths(self._root, daemon.resource_name, daemon.gpu_uuid))
+        self._watches = watches
+        for daemon in new:
+            name, watch = f"mps-{daemon.gpu_uuid[:12]}", watches[daemon]
+            spawn(name, partial(self._keep_asking, daemon, watch), self._on_death)
+        if new:
+            self._changed.set()
+
+    def _keep_asking(self, daemon: MpsDaemon, watch: _Watch) -> None:
+        last: str | None = None
+        while not watch.ended:
+            watch.wake.clear()
+            problem = self._ask(watch.paths, daemon)
+            if watch.ended:
+                return
+            if problem != last:
+                last = problem
+                self._post(MpsAsked(daemon, problem))
+            watch.wake.wait(RETRY_INTERVAL_S if problem else ASK_INTERVAL_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._watcher.watch(self._lookups())
+            if self._changed.wait(LOOK_INTERVAL_S):
+                self._changed.clear()
+                for watch in list(self._watches.values()):
+                    watch.wake.set()
+            self._look()
+        self._watcher.stop()
+
+    def _look(self) -> None:
+        now = owned(self._root)
+        if now != self._owned:
+            self._owned = now
+            self._post(MpsOwned(now))
+
+    def _lookups(self) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        if not self._watches and not self._owned:
+            return found
+        for path in (watch.paths for watch in self._watches.values()):
+            for one in (path.pipe / "control", path.ready):
+                for directory, names in lookups(one).items():
+                    found[directory] = found.get(directory, frozenset()) | names
+        modes = compute_modes(self._root)
+        found[str(modes)] = frozenset(self._owned)
+        return found

@@ -1,0 +1,60 @@
+"""What MPS gives a share, and which control daemon a GPU needs for it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+CONTAINER_MPS_DIRECTORY: Final = "/mps"
+"""Where containers find pipes: `/mps/<full resource name>/pipe`, as NVIDIA's plugin has it (drop-in.md 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MpsShare:
+    """One MPS share of a GPU. Limits hold for each process of a container, since that is what MPS enforces.
+
+    Attributes:
+        memory_mib: device memory that a process may allocate, whole MiB.
+        active_thread_percentage: part of the GPU's threads that a process may use, 1 to 100.
+        enforced: whether the daemon's own defaults are the ceiling. Not where a container may have several shares:
+            then the limits in its environment are all there is, and a pod can override them.
+        root: flags.mpsRoot, the directory on the host below which pipes, logs and shared memory lie.
+    """
+
+    memory_mib: int
+    active_thread_percentage: int
+    enforced: bool
+    root: str
+
+    @property
+    def shm_directory(self) -> str:
+        """The shared memory of every daemon on the host."""
+        return f"{self.root.rstrip('/')}/shm"
+
+    def pipe_directory(self, resource_name: str, gpu_uuid: str) -> str:
+        """The pipes of a GPU's daemon on the host."""
+        return f"{self.root.rstrip('/')}/{resource_name}/{gpu_uuid}/pipe"
+
+    def describe(self) -> str:
+        """For messages: `3840M and 25 % of the threads for each process`, with what a pod may do about it."""
+        advisory = "" if self.enforced else ", advisory"
+        return f"{self.memory_mib}M and {self.active_thread_percentage} % of the threads for each process{advisory}"
+
+
+@dataclass(frozen=True, slots=True)
+class MpsDaemon:
+    """The control daemon that a GPU needs: one for each GPU that is offered by MPS.
+
+    Attributes:
+        resource_name: full name; the daemon's directories lie below it.
+        gpu_uuid: the only GPU that the daemon sees.
+        gpu_index: NVML index, for people.
+        share: what it must give each client.
+    """
+
+    resource_name: str
+    gpu_uuid: str
+    gpu_index: int
+    share: MpsShare
+
+    def describe(self) -> str:
+        """For messages: `GPU 3 (nvidia.com/gpu.mps)`."""
+        return f"GPU {self.gpu_index} ({self.resource_name})"

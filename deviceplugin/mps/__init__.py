@@ -1,0 +1,1 @@
+"""MPS control daemons: asks them, starts them, watches them, stops them."""

@@ -1,0 +1,73 @@
+"""Where the files of MPS control daemons lie below the MPS root, as this process sees it (drop-in.md 7, design 5)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# AF_UNIX has 108 bytes for a path with its end. A daemon whose pipes are deeper ends without a word about the reason.
+SUN_PATH_BYTES: Final = 107
+LONGEST_PIPE: Final = "control_privileged"
+# Domains of resources can't begin with a dot, so this never collides with one.
+SUPERVISOR: Final = ".supervisor"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPaths:
+    """The directories of one daemon.
+
+    Attributes:
+        root: the MPS root in this process's own container, `/mps` as a rule.
+    """
+
+    root: Path
+    resource_name: str
+    gpu_uuid: str
+
+    @property
+    def directory(self) -> Path:
+        """Everything of this daemon."""
+        return self.root / self.resource_name / self.gpu_uuid
+
+    @property
+    def pipe(self) -> Path:
+        """Its pipes, the only directory that pods see."""
+        return self.directory / "pipe"
+
+    @property
+    def log(self) -> Path:
+        """Its logs."""
+        return self.directory / "log"
+
+    @property
+    def ready(self) -> Path:
+        """Touched by the supervisor when the daemon serves with the right limits, removed when it does not."""
+        return self.directory / "ready"
+
+    def too_long(self) -> str:
+        """Why the daemon could not open its pipes; empty when it can."""
+        longest = self.pipe / LONGEST_PIPE
+        size = len(bytes(longest))
+        if size <= SUN_PATH_BYTES:
+            return ""
+        return (
+            f"the path of its pipe {longest} has {size} bytes, a unix socket's has at most {SUN_PATH_BYTES}; give the "
+            f"resource a shorter name"
+        )
+
+
+def shm(root: Path) -> Path:
+    """The shared memory of every daemon and its clients: their /dev/shm."""
+    return root / "shm"
+
+
+def compute_modes(root: Path) -> Path:
+    """Where the supervisor remembers what each GPU's compute mode was, one file a GPU, while MPS has the GPU."""
+    return root / SUPERVISOR / "compute-mode"
+
+
+def owned(root: Path) -> frozenset[str]:
+    """The UUIDs of the GPUs that MPS has: their compute mode has not been put back."""
+    try:
+        return frozenset(path.name for path in compute_modes(root).iterdir() if not path.name.endswith(".new"))
+    except OSError:
+        return frozenset()

@@ -1,0 +1,175 @@
+"""What an MPS entry makes of a GPU: the limits of a share, and when a GPU can't be shared by MPS at all."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final
+
+from deviceplugin.config.model import Config, SharingEntry
+from deviceplugin.model.held import Held
+from deviceplugin.model.mps import MpsDaemon, MpsShare
+from deviceplugin.model.node import Gpu
+from deviceplugin.model.offer import Waiting
+from deviceplugin.model.plan import Health, Mode, Plan, Resource, Unit
+
+MOST_CLIENTS: Final[Mapping[tuple[int, int], int]] = {(7, 0): 48}
+"""Clients that one GPU serves at a time, by the compute capability from which on (NVIDIA, Multi-Process Service,
+appendix on nvidia-cuda-mps-control: 16 for 3.5 to 6.0, 48 from 7.0). Below 7.0 there are neither memory nor thread
+limits, and clients share one address space (the same document, Volta MPS): such GPUs are not offered."""
+LOWEST_CAPABILITY: Final = min(MOST_CLIENTS)
+
+NOT_ASKED: Final = "its MPS control daemon has not been asked yet"
+STILL_OWNED: Final = (
+    "MPS still has this GPU: its compute mode is EXCLUSIVE_PROCESS until the MPS supervisor has ended its control "
+    "daemon and put the mode back; is the supervisor running?"
+)
+NO_ROOT: Final = (
+    "found no MPS root, expected the directory on the host that holds the pipes of the MPS control daemons, such as "
+    "/run/nvidia/mps: set --mps-root, the environment variable MPS_ROOT, or flags.mpsRoot"
+)
+
+
+def refusal(gpu: Gpu, replicas: int) -> str:
+    """Why a GPU can't be shared by MPS; empty when it can.
+
+    A GPU that has failed is judged by what is known of it: it is Unhealthy already, and must not lose its devices.
+    """
+    capability, memory_mib = gpu.compute_capability, gpu.memory_mib
+    if capability is None and gpu.failure is None:
+        return "the driver does not say its compute capability, so it is unknown whether MPS can limit its clients"
+    if memory_mib is None and gpu.failure is None:
+        return "the driver does not say how much memory it has, so an MPS share of it has no size"
+    if capability is not None and capability < LOWEST_CAPABILITY:
+        return (
+            f"its compute capability is {_dotted(capability)}; MPS limits memory and threads from "
+            f"{_dotted(LOWEST_CAPABILITY)} on"
+        )
+    most = max(MOST_CLIENTS.values())
+    if capability is not None:
+        most = MOST_CLIENTS[max(known for known in MOST_CLIENTS if known <= capability)]
+    if replicas > most:
+        return f"{replicas} replicas are asked for, MPS serves at most {most} clients on one GPU"
+    if memory_mib is not None and memory_mib < replicas:
+        return f"its {memory_mib} MiB make no {replicas} MPS shares of at least 1 MiB"
+    return ""
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
+
+
+def share_of(gpu: Gpu, entry: SharingEntry, *, enforced: bool, config: Config) -> MpsShare | None:
+    """A share's limits: everything rounded down, and never 0 (design 5, reports F3).
+
+    Args:
+        enforced: whether a container gets one share at most, so that the daemon's defaults can be the ceiling.
+
+    Returns:
+        None where the memory of a failed GPU is unknown.
+    """
+    if gpu.memory_mib is None:
+        return None
+    if entry.memory_limit_mib is not None:
+        memory_mib = entry.memory_limit_mib
+    elif entry.memory_limit_percent is not None:
+        memory_mib = gpu.memory_mib * entry.memory_limit_percent // 100
+    else:
+        memory_mib = gpu.memory_mib // entry.replicas
+    threads = entry.active_thread_percentage or 100 // entry.replicas
+    return MpsShare(max(1, memory_mib), max(1, threads), enforced, config.flags.mps_root)
+
+
+def beyond_memory(entry: SharingEntry, gpus: Iterable[Gpu]) -> Iterator[str]:
+    """A warning for each GPU that has less memory than one share of it may use."""
+    for gpu in gpus:
+        if entry.memory_limit_mib and gpu.memory_mib and entry.memory_limit_mib > gpu.memory_mib:
+            yield (
+                f"{entry.origin}.memoryLimit: {entry.memory_limit_mib} MiB limit nothing on {gpu.describe()}, which "
+                f"has {gpu.memory_mib}"
+            )
+
+
+def daemon_of(resource: Resource, unit: Unit) -> MpsDaemon | None:
+    """The control daemon that a GPU of an MPS resource needs; None while its share has no size."""
+    if resource.mode is not Mode.MPS or unit.mps is None:
+        return None
+    return MpsDaemon(resource.name, unit.uuid, unit.gpu_index, unit.mps)
+
+
+def daemons(plan: Plan) -> tuple[MpsDaemon, ...]:
+    """The control daemons that a plan needs, in order of resource and GPU."""
+    needed = (daemon_of(resource, unit) for resource in plan.resources for unit in resource.units)
+    return tuple(daemon for daemon in needed if daemon is not None)
+
+
+def judged(plan: Plan, verdicts: Mapping[MpsDaemon, str], owned: AbstractSet[str]) -> Plan:
+    """The plan with every GPU Unhealthy that MPS does not serve as planned, or has and should not have.
+
+    Args:
+        verdicts: what a daemon's control pipe was found to say: empty when it answers with the limits of its share,
+            else why not. One that is missing here has not been asked.
+        owned: UUIDs of the GPUs that the MPS supervisor has. What is planned otherwise waits until it has put their
+            compute mode back (reports F8).
+    """
+
+    def problem(resource: Resource, unit: Unit) -> str:
+        if resource.mode is Mode.MPS:
+            daemon = daemon_of(resource, unit)
+            return "" if daemon is None else verdicts.get(daemon, NOT_ASKED)
+        return STILL_OWNED if unit.gpu_uuid in owned else ""
+
+    def judge(resource: Resource, unit: Unit) -> Unit:
+        reason = unit.reason or problem(resource, unit)
+        return replace(unit, health=Health.UNHEALTHY, reason=reason) if reason != unit.reason else unit
+
+    if not owned and all(one.mode is not Mode.MPS for one in plan.resources):
+        return plan
+    resources = tuple(replace(one, units=tuple(judge(one, unit) for unit in one.units)) for one in plan.resources)
+    return replace(plan, resources=resources)
+
+
+def not_asked(plan: Plan) -> tuple[str, ...]:
+    """The GPUs of a judged plan whose control daemon has not been asked yet, for people."""
+    return tuple(
+        f"GPU {unit.gpu_index} ({resource.name})"
+        for resource in plan.resources
+        for unit in resource.units
+        if unit.reason == NOT_ASKED
+    )
+
+
+def await_daemons(plan: Plan, served: Iterable[str], held: Held) -> tuple[Plan, tuple[Waiting, ...]]:
+    """The plan without the MPS resources none of whose daemons has ever answered, and what each of them waits for.
+
+    They are not registered (design 8, golden 072 and 073). Nothing waits for a daemon that is just being asked. Once
+    registered a resource stays, Unhealthy if need be; one of which pods hold something was registered by an earlier
+    run.
+
+    Args:
+        plan: judged.
+        served: the resources in force.
+        held: what pods hold.
+    """
+    in_force = set(served)
+    absent = {
+        one.name: one
+        for one in plan.resources
+        if one.mode is Mode.MPS
+        and one.name not in in_force
+        and not held.of(one.name)
+        and all(unit.health is Health.UNHEALTHY for unit in one.units)
+    }
+    if not absent:
+        return plan, ()
+    rest = tuple(one for one in plan.resources if one.name not in absent)
+    waiting = tuple(
+        Waiting(
+            name,
+            f"{name}: not registered with the kubelet",
+            "an MPS control daemon that answers; "
+            + "; ".join(dict.fromkeys(f"GPU {unit.gpu_index}: {unit.reason}" for unit in one.units)),
+        )
+        for name, one in absent.items()
+        if all(unit.reason != NOT_ASKED for unit in one.units)
+    )
+    return replace(plan, resources=rest), waiting
