@@ -32,9 +32,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from deviceplugin.config.document import Plain, parse_document
+from deviceplugin.driver.ambiguous import fail_shared_minors
 from deviceplugin.driver.capabilities import usual_capabilities
 from deviceplugin.driver.fields import Fields, Problems
-from deviceplugin.driver.minors import fail_shared_minors
 from deviceplugin.model.devicefiles import files_of_all
 from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pynvml
 
+from deviceplugin.driver.ambiguous import fail_shared_minors, hide_shared_uuids
 from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
 from deviceplugin.driver.capabilities import with_capabilities
 from deviceplugin.driver.devicefiles import device_directory, device_files
@@ -16,7 +17,6 @@ from deviceplugin.driver.late import LateGpus
 from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
 from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
-from deviceplugin.driver.minors import fail_shared_minors
 from deviceplugin.driver.sysfs import numa_node, nvidia_devices, pci_address, taken_by_another_driver
 from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Gpu, Snapshot
@@ -132,7 +132,8 @@ class NvmlDriver:
         nvlinks_of = _read_nvlinks(seen)
         self._late.lacking = self._lacks_one_of(on_the_bus, seen)
         handles = {one.gpu.uuid: one.handle for one in seen if one.gpu.uuid is not None}
-        gpus = with_capabilities(self._root, fail_shared_minors(tuple(one.finished() for one in seen)))
+        told_apart = fail_shared_minors(hide_shared_uuids(tuple(one.finished() for one in seen)))
+        gpus = with_capabilities(self._root, told_apart)
         return Snapshot(
             driver_version=driver_version,
             cuda_version=None if cuda_version is None else f"{cuda_version // 1000}.{cuda_version % 1000 // 10}",

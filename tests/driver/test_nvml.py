@@ -53,6 +53,14 @@ def test_two_gpus_with_one_minor_are_both_failed(bench: Bench) -> None:
     assert third.failure is None
 
 
+def test_two_gpus_with_one_uuid_are_both_failed_and_nameless(bench: Bench) -> None:
+    first, second, third = bench.look(gpu_line(0) + gpu_line(1, options=f"uuid={uuid(0)}") + gpu_line(2)).gpus
+    assert (first.uuid, second.uuid, third.uuid) == (None, None, uuid(2))
+    assert first.failure == second.failure
+    assert f"0, 1 all report {uuid(0)}" in str(first.failure)
+    assert third.failure is None
+
+
 def test_no_numa_node_is_none(bench: Bench) -> None:
     """Contract L19: neither -1 nor a missing file is node 0."""
     assert only(bench.look(gpu_line(0, options="numa=-1"))).numa_node is None
