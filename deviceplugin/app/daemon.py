@@ -191,7 +191,11 @@ class Daemon:
             status.bind()
         except (OSError, DevicePluginError) as error:
             # Seeing the plugin is worth much, but not as much as what it serves.
-            log.error("no status socket, so `status` and the probes will not work: %s", error)
+            log.error(
+                "no status socket at %s, so `status` and the probes will not work: %s; --status-socket names another",
+                self._settings.status_socket,
+                error,
+            )
             return
         spawn("status", status.serve, self._died)
 

@@ -66,15 +66,22 @@ def lookups(path: Path) -> Watched:
         for depth, name in enumerate(parts[1:], start=1):
             near_the_end = depth >= len(parts) - 2
             step = here / name
-            is_link = step.is_symlink()
-            if near_the_end or is_link:
+            link = _link(step)
+            if near_the_end or link is not None:
                 found.setdefault(str(here), set()).add(name)
-            if is_link:
-                target = here / os.readlink(step)
-                pending.append(Path(os.path.normpath(target / Path(*parts[depth + 1 :]))))
+            if link is not None:
+                pending.append(Path(os.path.normpath(here / link / Path(*parts[depth + 1 :]))))
                 break
             here = step
     return {directory: frozenset(names) for directory, names in found.items()}
+
+
+def _link(path: Path) -> str | None:
+    """Where a symbolic link leads; None for anything else, and where it can't be told."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
 
 
 class _Handler(FileSystemEventHandler):

@@ -94,7 +94,7 @@ def read_config_file(path: str) -> bytes:
 
 def _reason(error: OSError, path: str) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        directory = next((parent for parent in Path(path).parents if parent.is_dir()), Path("/"))
+        directory = next((parent for parent in Path(path).parents if os.path.isdir(parent)), Path("/"))
         return (
             f"no such file (the nearest directory that exists is {directory}), expected the config file: check the "
             "path, and the ConfigMap's key and volume mount"

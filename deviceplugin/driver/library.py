@@ -1,6 +1,7 @@
 """Finding, opening and initialising libnvidia-ml, and saying what to do when that does not work."""
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,19 +128,19 @@ class NvmlLibrary:
     def _present(self, root: Path) -> Iterator[Path]:
         for directory in LIBRARY_DIRECTORIES:
             candidate = root / directory / self._name
-            if candidate.exists():
+            if os.path.exists(candidate):
                 yield candidate
 
     def _not_found(self, refused: list[str]) -> str:
         directories = ", ".join(LIBRARY_DIRECTORIES)
-        driver_root = f"{self._driver_root}" + ("" if self._driver_root.is_dir() else " (no such directory)")
+        driver_root = f"{self._driver_root}" + ("" if os.path.isdir(self._driver_root) else " (no such directory)")
         return (
             f"{self._name} of the NVIDIA driver cannot be opened. Tried the loader's path, and below {driver_root} "
             f"and {self._root}: {directories}. Refused: {'; '.join(refused)}. {self._likely_cause()}"
         )
 
     def _likely_cause(self) -> str:
-        if (self._root / "proc/driver/nvidia/version").exists():
+        if os.path.exists(self._root / "proc/driver/nvidia/version"):
             return (
                 f"The driver is loaded on the host, but its libraries are not in this container: mount the host's "
                 f"driver root at {self._driver_root}, or run the pod under NVIDIA's runtime (runtimeClassName: nvidia)"

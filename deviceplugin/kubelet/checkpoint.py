@@ -30,8 +30,8 @@ class Checkpoint:
     registered: Held
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint at `path`; an absent file is an empty checkpoint: the kubelet itself goes on with none (A31).
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint at `path`; None when there is no file: the kubelet goes on without (A31), and so must we.
 
     Its checksum is not checked: it is taken over a dump that only Go can make (C4).
 
@@ -41,7 +41,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        return Checkpoint(Held(), Held())
+        return None
     except OSError as error:
         raise KubeletError(f"{path}: {error.strerror}; expected the kubelet's checkpoint") from None
     if len(text) > MAX_BYTES:

@@ -33,6 +33,7 @@ class HeldSources:
 
         Raises KubeletError, also when there is no file: that proves nothing about what is held (A31).
         """
-        if not self._checkpoint.exists():
+        checkpoint = read_checkpoint(self._checkpoint)
+        if checkpoint is None:
             raise KubeletError(f"{self._checkpoint}: the kubelet has written no checkpoint")
-        return read_checkpoint(self._checkpoint).held
+        return checkpoint.held

@@ -32,6 +32,11 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert lookups(tmp_path / "a")[str(tmp_path)] >= {"a", "b"}
 
 
+def test_a_path_that_cannot_be_looked_at_ends_there() -> None:
+    """As one below a directory that this process may not search; the name here is longer than any may be."""
+    assert lookups(Path("/") / ("x" * 300) / "f")["/"] == frozenset({"x" * 300})
+
+
 def test_signature_tells_a_replaced_file_with_the_same_content(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("x")

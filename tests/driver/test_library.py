@@ -74,6 +74,11 @@ def test_missing_names_every_place(no_library: Bench, tmp_path: Path) -> None:
     assert f"{ABSENT}: cannot open shared object file" in message
 
 
+def test_a_driver_root_that_cannot_be_looked_at_is_a_missing_one(no_library: Bench, tmp_path: Path) -> None:
+    """As one below a directory that this process may not search; the name here is longer than any may be."""
+    assert "(no such directory)" in missing(tmp_path / ("x" * 300), no_library.root)
+
+
 def test_missing_on_a_node_without_gpus(no_library: Bench, tmp_path: Path) -> None:
     assert "no NVIDIA device on the PCI bus" in missing(tmp_path, no_library.root)
 

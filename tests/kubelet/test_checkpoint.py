@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet.checkpoint import MAX_BYTES, Checkpoint, read_checkpoint
+from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.paths import KubeletPaths
 from deviceplugin.model.held import Held
 from tests.allocation.offers import gpu, offer
@@ -21,6 +22,7 @@ def test_what_pods_hold_and_what_was_registered(node: Node) -> None:
     held = runs(node.kubelet.admit(pod(count=2)))
     paths = KubeletPaths(node.directory / "kubelet.sock", node.root)
     checkpoint = read_checkpoint(paths.checkpoint)
+    assert checkpoint is not None
     assert checkpoint.held == Held({GPU: held})
     assert checkpoint.registered == Held(
         {GPU: frozenset(offer(gpu(0, 4)).device_by_id), "nvidia.com/whole": frozenset({gpu(1).uuid})}
@@ -31,14 +33,15 @@ def test_an_id_on_two_numa_nodes_counts_once(root: Path) -> None:
     entry = {"PodUID": "u", "ContainerName": "c", "ResourceName": GPU, "DeviceIDs": {"0": ["a"], "1": ["a", "b"]}}
     text = {"Data": {"PodDeviceEntries": [entry], "RegisteredDevices": {GPU: ["a"]}}, "Checksum": 1}
     (root / "file").write_text(json.dumps(text))
-    assert read_checkpoint(root / "file").held.of(GPU) == {"a", "b"}
+    checkpoint = read_checkpoint(root / "file")
+    assert checkpoint is not None
+    assert checkpoint.held.of(GPU) == {"a", "b"}
 
 
-def test_no_file_and_no_entries_are_nothing(root: Path) -> None:
-    empty = Checkpoint(Held(), Held())
-    assert read_checkpoint(root / "file") == empty
+def test_no_file_is_none_and_no_entries_are_nothing(root: Path) -> None:
+    assert read_checkpoint(root / "file") is None
     (root / "file").write_text('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":0}')
-    assert read_checkpoint(root / "file") == empty
+    assert read_checkpoint(root / "file") == Checkpoint(Held(), Held())
 
 
 @pytest.mark.parametrize(
@@ -64,6 +67,17 @@ def test_garbage_is_an_error_that_names_the_file(root: Path, text: bytes) -> Non
     (root / "file").write_bytes(text)
     with pytest.raises(KubeletError, match=rf"{root}/file: not a kubelet checkpoint"):
         read_checkpoint(root / "file")
+
+
+def test_a_place_that_cannot_be_looked_at_is_an_error(root: Path) -> None:
+    """As a directory that this process may not search; the name here is longer than any may be."""
+    with pytest.raises(KubeletError, match="File name too long"):
+        HeldSources(KubeletPaths(root / ("x" * 300) / "kubelet.sock", root)).checkpoint()
+
+
+def test_no_checkpoint_proves_nothing(root: Path) -> None:
+    with pytest.raises(KubeletError, match="has written no checkpoint"):
+        HeldSources(KubeletPaths(root / "kubelet.sock", root)).checkpoint()
 
 
 def test_a_huge_file_and_a_directory_are_errors(root: Path) -> None:
