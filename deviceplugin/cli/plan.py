@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.cli.words import render_left_out
 from deviceplugin.config.load import load_config
 from deviceplugin.config.model import Config, HeldPolicy
 from deviceplugin.config.settings import Settings, add_flags, go_style, settings_from
@@ -19,7 +20,7 @@ from deviceplugin.model.plan import Plan
 from deviceplugin.model.words import counted
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.planning.build import build
-from deviceplugin.planning.explain import difference, explain
+from deviceplugin.planning.explain import WINDOW, difference, explain
 from deviceplugin.planning.transition import transition
 
 Document = dict[str, Any]
@@ -32,11 +33,12 @@ def run(words: list[str]) -> int:
 
     Returns:
         0: planned, and nothing differs from what a running plugin has in force (or none runs); 3: something does;
-        1: the config or the driver is refused.
+        1: the config or the driver is refused, or `serve` would not start with it.
     """
     parser = argparse.ArgumentParser(prog="gpu-device-plugin plan", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--output", choices=("text", "json"), default="text")
-    parser.add_argument("config", nargs="?", help="the config file (the same as --config-file)")
+    parser.usage = "%(prog)s [FILE] [--output text|json] [flags of serve]"
+    parser.add_argument("config", nargs="?", metavar="FILE", help="the config file (the same as --config-file)")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="default %(default)s")
     add_flags(parser)
     options = parser.parse_args(go_style(words))
     settings = settings_from(options, os.environ)
@@ -57,6 +59,8 @@ def run(words: list[str]) -> int:
     else:
         print("\n".join(render(document)))
         print("\n".join(_render_changes(running is not None, changes, waits, config.transition)))
+    if _ends_a_start(document):
+        return ERRORS
     return DIFFERENCES if changes else NO_DIFFERENCE
 
 
@@ -102,6 +106,7 @@ def _render_changes(running: bool, changes: list[str], waits: list[str], policy:
     else:
         yield "the running plugin would change:"
         yield from (f"  {change}" for change in changes)
+        yield f"  ({WINDOW})"
     if waits:
         refused = bool(changes) and policy is HeldPolicy.REFUSE
         yield (
@@ -113,6 +118,9 @@ def _render_changes(running: bool, changes: list[str], waits: list[str], policy:
 def render(document: Mapping[str, Any]) -> Iterator[str]:
     """The plan as lines for people."""
     node, config = document["node"], document["config"]
+    if _ends_a_start(document):
+        yield "`serve` would not start with this, since failOnInitError is true:"
+        yield from (f"  {problem}" for problem in document["layout_problems"])
     yield (
         f"node: {counted(node['gpus'], 'GPU')}, driver {node['driver_version'] or 'unknown'}; "
         f"config: {config['source'] or 'none (defaults)'}, migStrategy {config['migStrategy']}"
@@ -121,17 +129,20 @@ def render(document: Mapping[str, Any]) -> Iterator[str]:
         yield "resources: none"
     for resource in document["resources"]:
         yield from _render_resource(resource)
-    if document["left_out"]:
-        yield "left out:"
-        yield from (f"  {one['what']}: {one['reason']}" for one in document["left_out"])
-    for title, key in (("refused by failOnInitError, else left out", "layout_problems"), ("warnings", "warnings")):
-        if document[key]:
-            yield f"{title}:"
-            yield from (f"  {line}" for line in document[key])
+    yield from render_left_out(document["left_out"])
+    if document["layout_problems"] and not _ends_a_start(document):
+        yield "MIG layouts that the strategy can't offer:"
+        yield from (f"  {line}" for line in document["layout_problems"])
+    if document["warnings"]:
+        yield "warnings:"
+        yield from (f"  {line}" for line in document["warnings"])
     if document["nvidia_otherwise"]:
-        yield "read otherwise by NVIDIA's plugin:"
-        yield from (f"  {one['key']}: NVIDIA's plugin {one['nvidia']}" for one in document["nvidia_otherwise"])
-    yield from (f"note: {note}" for note in document["notes"])
+        yield "what NVIDIA's plugin does otherwise with this config:"
+        yield from (f"  {one['key']}: {one['nvidia']}" for one in document["nvidia_otherwise"])
+
+
+def _ends_a_start(document: Mapping[str, Any]) -> bool:
+    return bool(document["layout_problems"]) and document["config"]["failOnInitError"]
 
 
 def _render_resource(resource: Mapping[str, Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.cli.words import render_left_out
 from deviceplugin.config.settings import DEFAULT_STATUS_SOCKET
 from deviceplugin.model.words import counted
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
@@ -69,8 +70,7 @@ def render(document: Document) -> Iterator[str]:
         yield from (f"  {item['what']}: waits for {item['waits_for']}" for item in document["waiting"])
     plan = document["plan"] or {}
     if plan.get("left_out"):
-        yield "left out:"
-        yield from (f"  {item['what']}: {item['reason']}" for item in plan["left_out"])
+        yield from render_left_out(plan["left_out"])
     if plan.get("warnings"):
         yield "warnings:"
         yield from (f"  {warning}" for warning in plan["warnings"])

@@ -11,6 +11,7 @@ from deviceplugin.config.model import Config
 from deviceplugin.model.mps import MpsShare
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
+from deviceplugin.model.words import counted
 from deviceplugin.planning.message import largest_replicas
 from deviceplugin.planning.nvidia import otherwise
 
@@ -72,7 +73,11 @@ def explain(snapshot: Snapshot, config: Config, plan: Plan) -> Document:
             "cuda_version": snapshot.cuda_version,
             "gpus": len(snapshot.gpus),
         },
-        "config": {"source": config.source, "migStrategy": config.flags.mig_strategy.value},
+        "config": {
+            "source": config.source,
+            "migStrategy": config.flags.mig_strategy.value,
+            "failOnInitError": config.flags.fail_on_init_error,
+        },
         "resources": [_resource(one) for one in plan.resources],
         "left_out": [_left_out(one) for one in plan.left_out],
         "warnings": [*config.warnings, *plan.warnings],
@@ -171,13 +176,16 @@ def _left_out(one: LeftOut) -> Document:
 
 
 def _summary(resource: Mapping[str, Any]) -> str:
-    return f"{resource['devices']} devices, {resource['mode']}"
+    return f"{counted(resource['devices'], 'device')}, {resource['mode']}"
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    for key, word in (("mode", "mode"), ("devices", "devices"), ("healthy", "healthy devices")):
+    for key in ("mode", "devices"):
         if old[key] != new[key]:
-            yield f"{word} {old[key]} -> {new[key]}"
+            yield f"{key} {old[key]} -> {new[key]}"
+    # Devices that come or go healthy are told already.
+    if new["healthy"] - old["healthy"] != new["devices"] - old["devices"]:
+        yield f"healthy devices {old['healthy']} -> {new['healthy']}"
     for key, word in (
         ("refuse_more_than_one", "failRequestsGreaterThanOne"),
         ("allocation_policy", "allocationPolicy"),
@@ -185,17 +193,22 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
         if old[key] != new[key]:
             yield f"{word} {_yaml(old[key])} -> {_yaml(new[key])}"
     before, after = ({unit["uuid"]: unit for unit in one["units"]} for one in (old, new))
-    for uuid in sorted(before.keys() | after.keys()):
-        if uuid not in before:
-            yield f"gains {_name(after[uuid])}"
-        elif uuid not in after:
-            yield f"gives up {_name(before[uuid])}"
-        elif before[uuid]["replicas"] != after[uuid]["replicas"]:
+    for verb, units in (("gains", after.keys() - before.keys()), ("gives up", before.keys() - after.keys())):
+        if units:
+            named = sorted((_place(unit), _name(unit)) for unit in ((after | before)[uuid] for uuid in units))
+            yield f"{verb} {', '.join(name for _, name in named)}"
+    for uuid in sorted(before.keys() & after.keys(), key=lambda uuid: _place(after[uuid])):
+        if before[uuid]["replicas"] != after[uuid]["replicas"]:
             yield f"{_name(after[uuid])}: replicas {before[uuid]['replicas']} -> {after[uuid]['replicas']}"
         elif before[uuid]["mps"] != after[uuid]["mps"]:
             yield f"{_name(after[uuid])}: {_limits(before[uuid]['mps'])} -> {_limits(after[uuid]['mps'])}"
         elif before[uuid]["visible_id"] != after[uuid]["visible_id"]:
             yield f"{_name(after[uuid])}: told as {before[uuid]['visible_id']} -> {after[uuid]['visible_id']}"
+
+
+def _place(unit: Mapping[str, Any]) -> tuple[int, str]:
+    """For the order in which people count: by GPU."""
+    return unit["gpu_index"], unit["uuid"]
 
 
 def _limits(share: Mapping[str, Any] | None) -> str:

@@ -271,3 +271,28 @@ def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
         plan.send_signal(signal.SIGINT)
         _, said = plan.communicate(timeout=10)
     assert (plan.returncode, said) == (130, b"")
+
+
+def test_plan_says_what_serve_would_not_start_with() -> None:
+    """The same verdict before and after: exit status 1, each reason once."""
+    node = Path(__file__).parents[2] / "config/nodes/a100-mig.yaml"
+    done = run("plan", f"--driver=simulated:{node}", "--mig-strategy=single")
+    assert done.returncode == 1
+    assert done.stdout.startswith("`serve` would not start with this, since failOnInitError is true:\n")
+    assert done.stdout.count("set migStrategy to mixed:") == 1
+    waits = run("plan", f"--driver=simulated:{node}", "--mig-strategy=single", "--fail-on-init-error=false")
+    assert waits.returncode == 0
+    assert "MIG layouts that the strategy can't offer:" in waits.stdout
+
+
+def test_plan_names_the_gpus_that_would_change_hands_in_one_line_each() -> None:
+    with Node(t4s(4), SHARED.format(2), driver="simulated").run() as node:
+        node.wait_ready()
+        other = node.root / "other.yaml"
+        other.write_text(SHARED.format(2) + "      devices: [2, 3]\n")
+        done = node.command("plan", str(other), *[flag for flag in node.flags() if "config-file" not in flag])
+        assert done.returncode == 3
+        gains = [line for line in done.stdout.splitlines() if "gives up" in line]
+        assert len(gains) == 1
+        assert "GPU 2" in gains[0]
+        assert "GPU 3" in gains[0]

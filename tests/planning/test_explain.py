@@ -140,7 +140,6 @@ def test_differences_name_resources_gpus_and_numbers() -> None:
     lines = difference(document(config(entry(4, *indices(1)))), document())
     assert lines == [
         "~ nvidia.com/gpu: devices 2 -> 1",
-        "~ nvidia.com/gpu: healthy devices 2 -> 1",
         f"~ nvidia.com/gpu: gives up GPU 1 ({uuid(1)})",
         "+ nvidia.com/gpu.shared: 4 devices, time-slicing",
     ]
