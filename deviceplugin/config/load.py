@@ -18,8 +18,11 @@ from deviceplugin.config.model import (
     Origin,
     ResourcePattern,
     SelectAll,
+    SelectIndex,
     Selector,
+    SelectPci,
     SelectRest,
+    SelectUuid,
     Sharing,
     SharingEntry,
 )
@@ -250,9 +253,9 @@ def _check_overlaps(sharing: dict[Mode, Sharing | None], reader: Reader) -> None
     taken: dict[tuple[str, Selector], Origin] = {}
     for entry in (entry for section in sharing.values() if section for entry in section.entries):
         for selector in entry.selectors:
-            if not isinstance(selector, SelectAll | SelectRest):
+            words = _same_everywhere(selector)
+            if words is None:
                 continue
-            words = "all" if isinstance(selector, SelectAll) else "the rest"
             first = taken.setdefault((entry.name, selector), entry.origin)
             if first is not entry.origin:
                 reader.report(
@@ -260,6 +263,23 @@ def _check_overlaps(sharing: dict[Mode, Sharing | None], reader: Reader) -> None
                     f"found {words} of {entry.name} claimed a second time (first in line {first.line}), expected each "
                     "device in one entry: give the entries different devices",
                 )
+
+
+def _same_everywhere(selector: Selector) -> str | None:
+    """What a selector names, if two equal ones take the same devices on every node."""
+    match selector:
+        case SelectAll():
+            return "all"
+        case SelectRest():
+            return "the rest"
+        case SelectIndex(gpu_index=gpu, slot=slot):
+            return f"GPU {gpu}" if slot is None else f"MIG instance {gpu}:{slot}"
+        case SelectUuid(uuid=uuid):
+            return uuid
+        case SelectPci(address=address):
+            return f"the GPU at {address}"
+        case _:
+            return None
 
 
 def _check_derived_names(sharing: dict[Mode, Sharing | None], reader: Reader) -> None:

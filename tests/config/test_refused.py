@@ -357,3 +357,17 @@ def test_a_line_break_in_the_files_name_makes_no_second_line() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_config(b"zebra: 1", "a\nb.yaml")
     assert refused.value.problems[0].startswith("a b.yaml:1: zebra: ")
+
+
+@pytest.mark.parametrize(
+    "devices", ["[2]", "[GPU-00000002-0000-4000-8000-000000000000]", "['0000:3b:00.0']", "['1:0']"]
+)
+def test_the_same_device_named_in_two_entries_needs_no_node_to_be_found(devices: str, tmp_path: Path) -> None:
+    text = (
+        "version: v1\nsharing:\n  timeSlicing:\n    resources:\n"
+        f"    - {{name: nvidia.com/gpu, replicas: 2, devices: {devices}}}\n"
+        f"    - {{name: nvidia.com/gpu, replicas: 3, devices: {devices}, rename: nvidia.com/x}}\n"
+    )
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="claimed a second time \\(first in line 5\\)"):
+        load_config(str(tmp_path / "config.yaml"))
