@@ -32,6 +32,7 @@ NEVER: Final = float("inf")
 SETTLING_S: Final = 30.0  # after a registration draining devices are listed Healthy for this long (A29, design 8)
 STREAM_PATIENCE_S: Final = 5.0  # registered, but no stream for this long: a fault, register again (reports B3)
 STABLE_S: Final = 10.0  # a stream that lived this long owes nothing to the losses before it
+CHANGEOVER_S: Final = 0.25  # what an ended kubelet needs at most until its calls and streams have ended too
 HANG_UP_S: Final = 0.02  # what the kubelet gets to forget the connection whose stream we ended (R12)
 HANG_UP_PATIENCE_S: Final = 1.0
 LOCK_RETRY_S: Final = 0.005
@@ -70,6 +71,8 @@ class Lifecycle:
         self._stopping: list[Endpoint] = []
         self._attempt: Registration | None = None
         self._kubelet: Identity | None = None  # the one that the last attempt went to
+        self._asked_at = now
+        self._stream_patience_s = STREAM_PATIENCE_S
         self._stream = 0  # serial of the stream that the kubelet opens for the last attempt
         self._hang_up_by: float | None = None
         self._awaited_since = now
@@ -134,9 +137,11 @@ class Lifecycle:
             due = self._bind(now)
         if self._phase is _Phase.SEEKING:
             due = self._seek(now, kubelet)
+        if self._phase is _Phase.REGISTERING and kubelet.identity != self._kubelet:
+            due = self._asked_at + CHANGEOVER_S
         if self._phase is _Phase.REGISTERED:
             waiting_for_stream = self.service.streams.next_serial <= self._stream
-            patience_ends = (self._registered_at or now) + STREAM_PATIENCE_S
+            patience_ends = (self._registered_at or now) + self._stream_patience_s
             due = min(self._settled_at, patience_ends if waiting_for_stream else NEVER)
         return due
 
@@ -204,6 +209,7 @@ class Lifecycle:
         except KubeletError as error:
             log.debug("%s: stays at %s: %s", self._name, self._endpoint.path, error)
         self._kubelet = kubelet.identity
+        self._asked_at = now
         self._settled_at = NEVER
         self.service.settle(True)  # the stream can open before Register is answered (R6)
         self._stream = self.service.streams.next_serial
@@ -217,14 +223,15 @@ class Lifecycle:
         attempt = self._attempt
         assert attempt is not None
         if not attempt.done:
-            if kubelet.identity != self._kubelet:  # whoever was asked is gone or replaced
+            # Whoever was asked is gone or replaced, unless the call reached the new one already.
+            if kubelet.identity != self._kubelet and now - self._asked_at >= CHANGEOVER_S:
                 self._seek_again(now)
             return
         failure = attempt.failure()
         # An answer that came too late is an answer: the stream it brought is open.
         if failure is None or self._stream in self.service.streams.open_serials:
             self._drop_attempt()
-            self._accepted(now)
+            self._accepted(now, kubelet)
             return
         went_away = attempt.went_away
         self._failures += 1
@@ -235,8 +242,14 @@ class Lifecycle:
         if not went_away:
             self._notify(RegistrationFailed(self._name, str(failure)))
 
-    def _accepted(self, now: float) -> None:
+    def _accepted(self, now: float, kubelet: Sighting) -> None:
         self._phase = _Phase.REGISTERED
+        self._stream_patience_s = STREAM_PATIENCE_S
+        if kubelet.identity not in (None, self._kubelet):
+            # Replaced between our look and now. Most likely it was the new one that accepted; then its stream is open
+            # or about to be. To hang up on it would take every device from the node for a moment.
+            self._kubelet = kubelet.identity
+            self._stream_patience_s = CHANGEOVER_S
         self._registered_at = now
         self._registrations += 1
         self._settled_at = now + SETTLING_S
@@ -260,9 +273,9 @@ class Lifecycle:
             # A new kubelet while the stream of the old one seems open: end it first (R11), the new one never saw it.
             self.service.end_streams()
             self._seek_again(now)
-        elif not opened and now - registered_at >= STREAM_PATIENCE_S:
+        elif not opened and now - registered_at >= self._stream_patience_s:
             self._failures += 1
-            self._last_error = f"{self._name}: registered, but no ListAndWatch for {STREAM_PATIENCE_S:.0f} s"
+            self._last_error = f"{self._name}: registered, but no ListAndWatch for {self._stream_patience_s:g} s"
             log.warning("%s; registering again", self._last_error)
             self.service.end_streams()  # onlookers', which may have left no room for the kubelet's
             self._seek_again(now, retry_after_s(self._failures))

@@ -36,8 +36,11 @@ class Sighting:
 
     @cached_property
     def alive(self) -> bool:
-        """Whether somebody listens; a kubelet that has ended leaves a dead socket behind (S4)."""
-        return self.identity is not None and answers(self.path)
+        """Whether somebody listens there; a kubelet that has ended leaves a dead socket behind (S4).
+
+        Whoever answers must be the one that was seen: between two looks a new kubelet can have taken the place.
+        """
+        return self.identity is not None and answers(self.path) and identity(self.path) == self.identity
 
     @property
     def awaited(self) -> str:
