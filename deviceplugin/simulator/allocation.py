@@ -175,7 +175,6 @@ class Allocator:
             manager.restore()
             raise AllocationError(f"unknown Device Plugin {resource}")
         ids = tuple(self.shuffled(chosen))
-        manager.begin_allocate(resource, ids)
         try:
             answer = self._live(endpoint).allocate(ids)
             self._die_with_process()
@@ -188,8 +187,6 @@ class Allocator:
             self._die_with_process()
             manager.restore()
             raise AllocationError(str(error)) from None
-        finally:
-            manager.end_allocate(resource, ids)
 
     # -- container starts --------------------------------------------------------------------------------------
 

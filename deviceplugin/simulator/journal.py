@@ -19,7 +19,7 @@ class KubeletPanic(SimulatorError):
 
 
 class HeldDeviceDropped(KubeletPanic):
-    """A list dropped an id that a live pod holds (L16) or whose Allocate runs (L17): a panic is within reach (F18)."""
+    """A list dropped an id that a live pod holds (L16): a panic is within reach (F18)."""
 
 
 class KubeletStopped(SimulatorError):

@@ -34,8 +34,8 @@ class Kubelet(Readings):
     device_plugins_dir: where plugins and `kubelet.sock` live (R1); root_dir: its `pod-resources/kubelet.sock` is served
     (P1). Both are made when missing. clock: scales every constant. seed: decides every order that the kubelet leaves to
     chance (F6). automatic: push node statuses (L11) and retry failed starts (A23) by the clock; else only `tick` and
-    `retry_starts` do. abort_on_drop: a list that drops an id which is held or in flight ends the
-    test (F18); False only records it in `faults`, and L17 and L18 still panic.
+    `retry_starts` do. abort_on_drop: a list that drops a held id ends the test (F18); False only records it in
+    `faults`, and L17 and L18 still panic.
     topology_manager: a policy other than none (L18). parts: for tests of the stand-in itself.
 
     After a panic (L17, L18, F18) every method but `close` raises it; `close` and leaving the `with` block raise it too,
