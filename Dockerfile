@@ -4,8 +4,10 @@
 # interpreter the environment points at is the same in both. NVIDIA's driver library is not in the image: the
 # container runtime (or CDI) mounts the node's own.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
+# The same with pip, where that one has none (deploy/image/build.sh).
+ARG BUILD_IMAGE=${BASE_IMAGE}
 
-FROM ${BASE_IMAGE} AS build
+FROM ${BUILD_IMAGE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 
@@ -45,6 +47,7 @@ RUN if python3 -m pip --version >/dev/null 2>&1; then \
 COPY --from=build /opt/gpu-device-plugin /opt/gpu-device-plugin
 RUN ln -s /opt/gpu-device-plugin/bin/gpu-device-plugin /usr/bin/gpu-device-plugin \
     && ln -s /opt/gpu-device-plugin/bin/nvidia-device-plugin /usr/bin/nvidia-device-plugin \
+    && /opt/gpu-device-plugin/bin/python -c 'import deviceplugin.app.daemon' \
     && gpu-device-plugin version
 
 # Two heaps instead of one for nearly every thread: 0.5 MiB less on every node, no slower.

@@ -11,7 +11,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile --quiet --upgrade --strip-extras \
 	--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-.PHONY: help run test lint format bench protos schema lock test-device clean
+.PHONY: help run test lint format bench protos schema lock image wheels test-device clean
 
 help:
 	@echo "run          show the plugin at work on a simulated node (ARGS=--once ends by itself)"
@@ -22,6 +22,8 @@ help:
 	@echo "protos       regenerate deviceplugin/stubs from protos/"
 	@echo "schema       regenerate config/schema.json"
 	@echo "lock         resolve pyproject.toml into the lock files anew"
+	@echo "image        build the container image with buildah, as root, from Debian packages (ARGS is its name:tag)"
+	@echo "wheels       check that every locked dependency has a wheel for amd64 and arm64"
 	@echo "test-device  check against a real NVIDIA GPU"
 	@echo "clean        remove everything that a target made"
 
@@ -62,6 +64,12 @@ lock:
 	$(PIP_COMPILE) --allow-unsafe --only-build-deps --build-deps-for wheel -o requirements-build.lock pyproject.toml
 	$(PIP_COMPILE) --allow-unsafe --extra dev --constraint requirements.lock --constraint requirements-build.lock \
 		-o requirements-dev.lock pyproject.toml
+
+image:
+	deploy/image/build.sh $(ARGS)
+
+wheels: $(STAMP)
+	PYTHON=$(BIN)/python deploy/image/check-wheels.sh
 
 # The stamp is written last: where it is missing, an earlier try broke off half-way and nothing of it is trusted.
 $(STAMP): pyproject.toml requirements-dev.lock

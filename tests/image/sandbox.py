@@ -1,0 +1,129 @@
+"""A container of the built image, as a kubelet would start it from a rendered pod; `enter` plays the runtime.
+
+The rights come from the manifest itself: root file system, capabilities, user, privilege escalation, variables,
+command and mounts. What a runtime does besides: seccomp, the memory limit, namespaces for processes and the network.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A built image, mounted.
+
+    Attributes:
+        root: its file system; to be read only.
+        config: what the OCI image specification calls so: Entrypoint, Env, User and the like.
+        size_bytes: of its layers, unpacked.
+    """
+
+    root: Path
+    config: Manifest
+    size_bytes: int
+
+    @classmethod
+    @contextmanager
+    def mounted(cls, name: str) -> Iterator[Self]:
+        """Mount an image of buildah's storage while the block runs."""
+        container = buildah("from", "--pull-never", name)
+        try:
+            described = json.loads(buildah("inspect", "--type", "image", name))
+            (listed,) = json.loads(buildah("images", "--json", name))
+            yield cls(Path(buildah("mount", container)), described["OCIv1"]["config"], _bytes(listed["size"]))
+        finally:
+            buildah("rm", container)
+
+    def command(
+        self,
+        words: Sequence[str],
+        variables: Mapping[str, str] | None = None,
+        mounts: Sequence[tuple[Path, str, bool]] = (),
+    ) -> list[str]:
+        """The command line that runs `words` in the image without any right.
+
+        Args:
+            words: the program and its arguments.
+            variables: beside those of the image.
+            mounts: what is here, where it is there, and whether it is read-only there.
+        """
+        for _, target, _ in mounts:
+            # As a runtime makes it: in the container's own layer.
+            (self.root / target.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        plan = {
+            "root": str(self.root),
+            "mounts": [(str(source), target, read_only) for source, target, read_only in mounts],
+            "capabilities": [],
+            "environ": dict(line.split("=", 1) for line in self.config["Env"]) | dict(variables or {}),
+            "command": list(words),
+        }
+        enter = Path(__file__).with_name("enter.py")
+        return ["unshare", "--mount", "--propagation", "private", sys.executable, str(enter), json.dumps(plan)]
+
+
+def buildah(*words: str) -> str:
+    """Run buildah and return what it prints."""
+    return subprocess.run(["buildah", *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _bytes(text: str) -> int:
+    number, unit = text.split()
+    return round(float(number) * {"KB": 1e3, "MB": 1e6, "GB": 1e9}[unit.upper()])
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A rendered pod's only container, on this machine.
+
+    Attributes:
+        image: what it runs.
+        pod: the pod's spec.
+        places: where each of the pod's volumes is here.
+        extra: further directories of this machine, read-only at their own paths.
+    """
+
+    image: Image
+    pod: Manifest
+    places: Mapping[str, Path]
+    extra: Sequence[Path] = ()
+
+    @property
+    def container(self) -> Manifest:
+        """The container's spec."""
+        (container,) = self.pod["containers"]
+        return dict(container)
+
+    def command(self, *words: str) -> list[str]:
+        """The command line that runs `words` in the container, or what the pod runs in it."""
+        context = self.container["securityContext"]
+        assert context["runAsUser"] == 0
+        assert context["readOnlyRootFilesystem"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        mounts = [
+            (self.places[mount["name"]], mount["mountPath"], mount.get("readOnly", False))
+            for mount in self.container["volumeMounts"]
+        ]
+        mounts += [(path, str(path), True) for path in self.extra]
+        variables = {variable["name"]: variable["value"] for variable in self.container["env"]}
+        return self.image.command(
+            words or (*self.container["command"], *self.container.get("args", ())), variables, mounts
+        )
+
+    def start(self) -> "subprocess.Popen[str]":
+        """Start what the pod runs; its output is one stream."""
+        return subprocess.Popen(
+            self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command in the container beside what runs there, as `kubectl exec` does."""
+        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60, check=False)
