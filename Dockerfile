@@ -1,4 +1,4 @@
-# One image for every node: docker build --tag gpu-device-plugin:0.1.0 .
+# One image for every node: docker build --tag gpu-device-plugin:v0.1.0 .
 #
 # BASE_IMAGE is any image with Python 3.11 or later as `python3`; it is the build stage and the final one, so that the
 # interpreter the environment points at is the same in both. NVIDIA's driver library is not in the image: the

@@ -48,7 +48,8 @@ base() {
         echo root:x:0: >/etc/group
         # Nothing is installed here ever again: what dpkg (readline-common wants it, to register a manual) and apt left.
         busybox rm -rf $(busybox find /etc /usr /var -name apt -o -name "dpkg*") \
-            /etc/cron.daily /etc/logrotate.d /lib/systemd /usr/share/gcc /usr/share/gdb /usr/share/perl5 /usr/share/polkit-1
+            /etc/cron.daily /etc/logrotate.d /lib/systemd /usr/share/gcc /usr/share/gdb /usr/share/perl5 /usr/share/polkit-1 \
+            /usr/lib/*/gconv
         [ -e /usr/bin/python3 ] || ln -s python3.11 /usr/bin/python3
         python3 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/python3.11'
     buildah commit --quiet --rm "$container" "localhost/gpu-device-plugin-base:$name" >/dev/null

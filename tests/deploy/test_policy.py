@@ -15,14 +15,17 @@ PLAIN = {
     "/var/lib/kubelet/pod-resources, read-only": "which pod holds which device",
 }
 MIG = {"capability SYS_ADMIN": "privileges.mig: NVIDIA's runtime lets nobody else list MIG instances"}
-FILE = {"the file, read-only": "config: the sharing config"}
+MPS = {
+    "/run/nvidia/mps, writable, HostToContainer": "mps.enabled: the pipes of the control daemons",
+    "/run/nvidia/mps/shm, writable, HostToContainer": "mps.enabled: the memory that whoever talks to them shares",
+}
 NAMED: dict[str, dict[str, str]] = {
     "no-values": PLAIN,
     "nvidia-values": PLAIN,
     "k3s": PLAIN,
     "time-slicing": PLAIN,
     "external-configmap": PLAIN,
-    "mps": PLAIN,
+    "mps": PLAIN | MPS,
     "mig-mixed": PLAIN | MIG,
     "mig-in-file": PLAIN | MIG,
     "microk8s": {
@@ -39,6 +42,9 @@ NAMED: dict[str, dict[str, str]] = {
         "/run/nvidia/driver, read-only": "nvidiaDriverRoot: the driver's files",
     },
     "nvidia-device-plugin.yml": PLAIN,
+    "nvidia-device-plugin-mig.yml": PLAIN | MIG,
+    "nvidia-device-plugin-compat-with-cpumanager.yml": PLAIN
+    | {"privileged": "PASS_DEVICE_SPECS: a CPU set update would take the GPUs from it"},
 }
 
 MANIFESTS = static_manifests() | {name: render(values) for name, values in cases().items()}

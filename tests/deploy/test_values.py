@@ -77,6 +77,7 @@ CHANGES: dict[str, tuple[Values, Values]] = {
     "probes.readiness.initialDelaySeconds": ({"probes": {"readiness": {"initialDelaySeconds": 42}}}, {}),
     "probes.liveness.initialDelaySeconds": ({"probes": {"liveness": {"initialDelaySeconds": 42}}}, {}),
     "mps.root": ({"mps": {"root": "/var/mps"}}, {}),
+    "mps.enabled": ({"mps": {"enabled": True}}, {}),
     "cdi.nvidiaHookPath": ({"cdi": {"nvidiaHookPath": "/usr/bin/nvidia-cdi-hook"}}, {}),
     "cdi.featureFlags": ({"cdi": {"featureFlags": "a"}}, {}),
     "cdi.enabled": ({"cdi": {"enabled": True}}, {}),

@@ -109,5 +109,5 @@ def test_mounts_and_volumes_match(pod: dict[str, Any], container: dict[str, Any]
 
 def test_the_image_names_this_version_and_no_registry(container: dict[str, Any]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert re.fullmatch(rf"gpu-device-plugin:{re.escape(version)}", container["image"])
+    assert re.fullmatch(rf"gpu-device-plugin:v{re.escape(version)}", container["image"])
     assert "command" not in container, "the image's entry point is the drop-in name"

@@ -75,3 +75,7 @@ true
 {{- define "gdp.volumeMounts" -}}
 {{- include "gdp.on" (dict "root" . "value" nil "feature" "volumeMounts") -}}
 {{- end -}}
+
+{{- define "gdp.mps" -}}
+{{- include "gdp.on" (dict "root" . "value" .Values.mps.enabled "feature" "mps") -}}
+{{- end -}}
