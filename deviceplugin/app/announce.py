@@ -1,8 +1,10 @@
 """Log lines about changes of state: each thing once, when it changes."""
 
 import logging
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
+from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Mode, Plan, Resource
 from deviceplugin.model.words import counted
@@ -23,13 +25,16 @@ def started(plan: Plan) -> None:
     log.info("serving %s with %s", counted(len(plan.resources), "resource"), counted(devices, "device"))
 
 
-def plan(before: Plan | None, after: Plan) -> None:
-    """Say what differs between two plans: resources with their counts, what is left out, warnings."""
+def plan(before: Plan | None, after: Plan, verdicts: Collection[str]) -> None:
+    """Say what differs between two plans: resources with their counts, what is left out, warnings.
+
+    Why a device is Unhealthy is said here only where it is none of the `verdicts` on GPUs and MIG instances themselves.
+    """
     if before == after:
         return
     old = before or Plan()
     for resource in after.resources:
-        _resource(old.resource(resource.name), resource)
+        _resource(old.resource(resource.name), resource, verdicts)
     for resource in old.resources:
         if after.resource(resource.name) is None:
             log.info("%s: no longer planned", resource.name)
@@ -42,16 +47,41 @@ def plan(before: Plan | None, after: Plan) -> None:
         log.error("%s", problem)
 
 
-def _resource(before: Resource | None, after: Resource) -> None:
+def _resource(before: Resource | None, after: Resource, verdicts: Collection[str]) -> None:
     if before is None or _figures(before) != _figures(after):
         log.info("%s: %s", after.name, _describe(after))
     was = {unit.uuid: unit.reason for unit in before.units} if before else {}
     for unit in after.units:
         then = was.get(unit.uuid, "")
-        if unit.reason not in ("", NOT_ASKED, then):
+        if unit.reason not in ("", NOT_ASKED, then) and unit.reason not in verdicts:
             log.warning("%s: %s is Unhealthy: %s", after.name, unit.uuid, unit.reason)
-        elif not unit.reason and then not in ("", NOT_ASKED):
+        elif not unit.reason and then not in ("", NOT_ASKED) and then not in verdicts:
             log.info("%s: %s is Healthy again", after.name, unit.uuid)
+
+
+def verdicts(snapshot: Snapshot, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Say what became unhealthy, why, and what is healthy again: one line each. What is wrong with a whole GPU is not
+    said again of each MIG instance on it.
+    """
+    for gpu in snapshot.gpus:
+        of_gpu = after.get(gpu.uuid or "", "")
+        _verdict(gpu.describe(), before.get(gpu.uuid or "", ""), of_gpu)
+        for instance in gpu.mig_instances:
+            own = after.get(instance.uuid, "")
+            was = before.get(instance.uuid, "")
+            was_whole = was and was == before.get(gpu.uuid or "")
+            _verdict(
+                f"MIG instance {gpu.index}:{instance.slot} ({instance.uuid})",
+                "" if was_whole else was,
+                "" if own == of_gpu else own,
+            )
+
+
+def _verdict(what: str, was: str, reason: str) -> None:
+    if reason and reason != was:
+        log.warning("%s is unhealthy: %s", what, reason)
+    elif was and not reason:
+        log.info("%s is healthy again", what)
 
 
 T = TypeVar("T")

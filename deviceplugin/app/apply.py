@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deviceplugin.app.ports import Ledger, Link
+from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
@@ -38,7 +39,14 @@ class Outcome:
 
 
 def apply_plan(
-    in_force: Mapping[str, Offer], plan: Plan, held: Held, *, snapshot: Snapshot, link: Link, ledger: Ledger
+    in_force: Mapping[str, Offer],
+    plan: Plan,
+    held: Held,
+    *,
+    snapshot: Snapshot,
+    health: HealthReport,
+    link: Link,
+    ledger: Ledger,
 ) -> Outcome:
     """Take the plan as far into force as held devices allow.
 
@@ -51,9 +59,10 @@ def apply_plan(
         plan: the goal.
         held: what pods hold, by PodResources and checkpoint; what was handed out since is taken from the ledger.
         snapshot: what the driver knows of devices that the plan no longer has.
+        health: the verdicts on them.
     """
     known = held.with_handed_out(ledger.held())
-    step = transition(in_force, plan, known, snapshot=snapshot)
+    step = transition(in_force, plan, known, snapshot=snapshot, health=health)
     while _withdraws(step):
         for offer in step.sequence:
             if offer.name in in_force:
@@ -66,15 +75,14 @@ def apply_plan(
         if now_known == known:
             break
         known = now_known
-        step = transition(in_force, plan, known, snapshot=snapshot)
+        step = transition(in_force, plan, known, snapshot=snapshot, health=health)
     for offer in step.sequence:
         before = in_force.get(offer.name)
         if before is None:
             link.open(offer)
             continue
         link.answer_from(offer)
-        link.send(offer.name)
-        if offer.devices != before.devices:
+        if link.send(offer.name):
             log.info("%s: %s", offer.name, _change_in_words(before, offer))
     return Outcome(step.after, step.waiting, complete=True, gives_way=step.gives_way)
 

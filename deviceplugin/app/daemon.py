@@ -5,6 +5,7 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from deviceplugin import __version__
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
 from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
+from deviceplugin.app.event_feed import EventFeed
 from deviceplugin.app.events import Event, KubeletCame, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.kubelet_feed import KubeletFeed
@@ -23,11 +25,13 @@ from deviceplugin.app.reconciler import Reconciler, StartRules
 from deviceplugin.app.report import Report, Sources
 from deviceplugin.app.threads import spawn
 from deviceplugin.app.vanishing import Vanishing
+from deviceplugin.app.wellness import Wellness
 from deviceplugin.config.load import parse_config, read_config_file
-from deviceplugin.config.model import Config
+from deviceplugin.config.model import Config, HealthConfig
 from deviceplugin.config.settings import Settings
 from deviceplugin.driver import open_driver
 from deviceplugin.errors import ConfigError, DevicePluginError
+from deviceplugin.health.policy import Policy
 from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.ledger import Ledger
 from deviceplugin.kubelet.link import KubeletLink, KubeletStarted
@@ -38,6 +42,8 @@ log = logging.getLogger(__name__)
 
 # Stopping takes no longer than this, whatever hangs (design 8, NVML: a thread stuck in the driver can't be joined).
 STOP_S = 1.5
+# What a fresh start must not inherit: a driver's device file held open would keep it from being unloaded.
+FIRST_OWN_DESCRIPTOR, MOST_DESCRIPTORS = 3, 1 << 20
 
 
 class Daemon:
@@ -54,8 +60,8 @@ class Daemon:
         self._ending = Ending()
         self._config_feed: ConfigFeed | None = None
 
-    def run(self) -> int:
-        """Serve until a signal comes; returns the exit status. Must be called from the main thread."""
+    def run(self) -> Ended:
+        """Serve until a signal comes; returns why it ended. Must be called from the main thread."""
         settings = self._settings
         for warning in settings.warnings:
             log.warning("%s", warning)
@@ -67,7 +73,7 @@ class Daemon:
             driver = open_driver(settings.driver, container_driver_root=self._driver_root(config))
         except DevicePluginError as error:
             log.error("cannot start: %s", error)
-            return EXIT_FAILED
+            return Ended(EXIT_FAILED, str(error))
         inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         kubelet_socket = Path(settings.kubelet_socket)
         ledger = Ledger(self._monotonic)
@@ -88,6 +94,16 @@ class Daemon:
         )
         vanishing = Vanishing(sources.allocatable, inbox.put, monotonic=self._monotonic, on_death=self._died)
         mps_feed = MpsFeed(Path(settings.mps_container_root), inbox.put, on_death=self._died)
+        driver_feed = DriverFeed(
+            driver,
+            inbox.put,
+            monotonic=self._monotonic,
+            on_death=self._died,
+            on_upgrade=self._upgraded,
+            interval_s=(config.health if config else HealthConfig()).poll_s,
+        )
+        event_feed = EventFeed(driver, inbox.put, driver_feed.request, monotonic=self._monotonic, on_death=self._died)
+        wellness = Wellness(self._policy, self._monotonic, time.time)
         reconciler = Reconciler(
             inbox=inbox,
             link=link,
@@ -95,13 +111,14 @@ class Daemon:
             held_feed=held_feed,
             vanishing=vanishing,
             mps_feed=mps_feed,
+            driver_feed=driver_feed,
+            wellness=wellness,
             parse=partial(self._parse, settings.config_file or ""),
             initial=config,
             refused=problem.problems if problem else (),
             rules=StartRules(bad_file_ends_it=self._bad_file_ends_start()),
             monotonic=self._monotonic,
         )
-        driver_feed = DriverFeed(driver, inbox.put, monotonic=self._monotonic, on_death=self._died)
         kubelet_feed = KubeletFeed(kubelet_socket, link, on_death=self._died)
         report = Report(
             Sources(
@@ -109,7 +126,10 @@ class Daemon:
                 link_states=link.states,
                 handed_out=ledger.held,
                 beat_age_s=reconciler.beat_age_s,
-                driver_waiting_s=driver_feed.waiting_s,
+                driver_late_s=driver_feed.late_s,
+                events_late_s=event_feed.late_s,
+                events_problem=lambda: event_feed.problem,
+                policy=wellness.policy,
                 monotonic=self._monotonic,
             ),
             {
@@ -133,6 +153,7 @@ class Daemon:
         mps_feed.start()
         spawn("reconciler", partial(self._reconcile, reconciler), self._died)
         driver_feed.start()
+        event_feed.start()
         held_feed.start()
         kubelet_feed.start()
         if self._config_feed is not None:
@@ -150,13 +171,10 @@ class Daemon:
             partial(link.stop, STOP_S),
             status.close,
         ]
-        steps += [
-            feed.stop
-            for feed in (driver_feed, held_feed, mps_feed, kubelet_feed, self._config_feed)
-            if feed is not None
-        ]
+        feeds = (driver_feed, event_feed, held_feed, mps_feed, kubelet_feed, self._config_feed)
+        steps += [feed.stop for feed in feeds if feed is not None]
         self._stop(steps)
-        return ended.exit_status
+        return ended
 
     def _first_config(self) -> tuple[Config | None, bytes | None, ConfigError | None]:
         """The config to start with, and what was read; raises ConfigError when a bad file ends the start."""
@@ -182,6 +200,9 @@ class Daemon:
 
     def _bad_file_ends_start(self) -> bool:
         return self._settings.fail_on_init_error is not False
+
+    def _policy(self, health: HealthConfig) -> Policy:
+        return Policy(health, self._settings.disabled_health_checks, self._settings.enabled_health_checks)
 
     def _driver_root(self, config: Config | None) -> str:
         return config.flags.container_driver_root if config else "/driver-root"
@@ -209,6 +230,11 @@ class Daemon:
         log.critical("thread %s died, which must never happen", name, exc_info=error)
         self._ending.tell(
             Ended(EXIT_FAILED, f"thread {name} died: {error!r}; the process ends so that it is restarted")
+        )
+
+    def _upgraded(self) -> None:
+        self._ending.tell(
+            Ended(EXIT_STOPPED, "the driver was upgraded: this process starts itself afresh to open it", again=True)
         )
 
     def _listen_to_signals(self, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
@@ -242,9 +268,14 @@ class Daemon:
 def run_and_exit(settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
     """Run the daemon and end the process, without waiting for threads that hang in the driver.
 
+    Or start it afresh in the same process, with the same arguments: the process id, and so the container, stays.
+
     Args:
         settings, monotonic: as for `Daemon`.
     """
-    status = Daemon(settings, monotonic).run()
+    ended = Daemon(settings, monotonic).run()
     logging.shutdown()
-    os._exit(status)
+    if ended.again:
+        os.closerange(FIRST_OWN_DESCRIPTOR, MOST_DESCRIPTORS)
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
+    os._exit(ended.exit_status)

@@ -11,10 +11,15 @@ EXIT_STOPPED, EXIT_FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Why the process ends: by a signal, or for a fault."""
+    """Why the process ends: by a signal, or for a fault.
+
+    Attributes:
+        again: it does not end but starts itself afresh.
+    """
 
     exit_status: int
     message: str
+    again: bool = False
 
 
 class Ending:

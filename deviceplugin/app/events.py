@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from deviceplugin.errors import ConfigError, DriverError
+from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
@@ -23,9 +24,14 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """The driver answered."""
+    """The driver answered.
+
+    Attributes:
+        probe: a closer look, right after.
+    """
 
     snapshot: Snapshot
+    probe: Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,29 @@ class DriverDown:
 
     error: DriverError
     nvidia_device_present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DriverReported:
+    """The driver reported something by itself; everything since the last of these, in order."""
+
+    events: tuple[DriverEvent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """An operator has asked for the driver: it is let go of."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenUp:
+    """The driver is used again.
+
+    Attributes:
+        was_reset: the operator said that every GPU was reset meanwhile.
+    """
+
+    was_reset: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +127,18 @@ class Stop:
     """End the loop."""
 
 
-Event = FileRead | SnapshotTaken | DriverDown | HeldRead | KubeletCame | Vanished | MpsAsked | MpsOwned | Tick | Stop
+Event = (
+    FileRead
+    | SnapshotTaken
+    | DriverDown
+    | DriverReported
+    | Released
+    | TakenUp
+    | HeldRead
+    | KubeletCame
+    | Vanished
+    | MpsAsked
+    | MpsOwned
+    | Tick
+    | Stop
+)

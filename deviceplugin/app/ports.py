@@ -69,8 +69,8 @@ class Request(Protocol):
         """Look as soon as possible; requests that come together are one."""
 
 
-class HeldRequest(Request, Protocol):
-    """The feed of held devices, whose pace follows the need."""
+class Paced(Request, Protocol):
+    """A feed whose pace follows the need."""
 
     def every(self, interval_s: float) -> None:
         """Look this often."""

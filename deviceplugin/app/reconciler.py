@@ -12,22 +12,27 @@ from deviceplugin.app.apply import apply_plan, close_retired
 from deviceplugin.app.echo import Echo
 from deviceplugin.app.events import (
     DriverDown,
+    DriverReported,
     Event,
     FileRead,
     HeldRead,
     KubeletCame,
     MpsAsked,
     MpsOwned,
+    Released,
     SnapshotTaken,
     Stop,
+    TakenUp,
     Tick,
     Vanished,
 )
 from deviceplugin.app.holding import Holding
-from deviceplugin.app.ports import HeldRequest, Ledger, Link, MpsWatch, VanishingWait
+from deviceplugin.app.ports import Ledger, Link, MpsWatch, Paced, VanishingWait
 from deviceplugin.app.state import Refused, State
+from deviceplugin.app.wellness import Wellness
 from deviceplugin.config.model import Config, HeldPolicy
 from deviceplugin.errors import ConfigError, DevicePluginError
+from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import KUBELET_SETTLING_S, Held
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Plan
@@ -36,6 +41,7 @@ from deviceplugin.planning.carry_on import carry_on
 from deviceplugin.planning.identity import all_failed, remember
 from deviceplugin.planning.mps import await_daemons, daemons, judged
 from deviceplugin.planning.transition import transition
+from deviceplugin.planning.verdict import unhealthy
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +77,8 @@ class Reconciler:
         held_feed: asked for a read when one is needed, and paced.
         vanishing: asked when one resource gives devices up for another.
         mps_feed: told which MPS control daemons the plan needs.
+        driver_feed: paced by the config.
+        wellness: what health makes of the driver's words.
         parse: bytes of the config file -> Config; raises ConfigError.
         initial: the config read before the start; None when it was refused and the start goes on without.
         refused: the findings in that case.
@@ -84,7 +92,9 @@ class Reconciler:
         inbox: queue.SimpleQueue[Event],
         link: Link,
         ledger: Ledger,
-        held_feed: HeldRequest,
+        held_feed: Paced,
+        driver_feed: Paced,
+        wellness: Wellness,
         vanishing: VanishingWait,
         mps_feed: MpsWatch,
         parse: Callable[[bytes], Config],
@@ -98,6 +108,8 @@ class Reconciler:
         self._held_feed = held_feed
         self._vanishing = vanishing
         self._mps_feed = mps_feed
+        self._driver_feed = driver_feed
+        self._wellness = wellness
         self._parse = parse
         self._rules = rules
         self._monotonic = monotonic
@@ -171,8 +183,9 @@ class Reconciler:
             if state.driver_problem:
                 log.info("the driver answers again")
             snapshot = remember(state.snapshot, event.snapshot)
-            if snapshot != state.snapshot or state.driver_problem or state.node_without_gpus:
-                self._state = replace(state, snapshot=snapshot, driver_problem="", node_without_gpus=False)
+            self._state = self._wellness.looked(state, snapshot, event.probe)
+        elif isinstance(event, DriverReported | Released | TakenUp):
+            self._state = self._wellness.learnt(state, event)
         elif isinstance(event, DriverDown):
             self._learn_driver_down(event)
         elif isinstance(event, HeldRead):
@@ -208,6 +221,7 @@ class Reconciler:
             log.debug("the config file was read again; it says the same")
             return
         log.info("config loaded from %s", config.source)
+        self._driver_feed.every(config.health.poll_s)
         self._state = replace(self._state, config=config, config_loaded_at=time.time(), refused=None)
 
     def _refuse(self, refused: Refused) -> None:
@@ -283,10 +297,13 @@ class Reconciler:
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
             return
-        plan = self._plan(state.config, state.snapshot)
+        report = self._wellness.report(state)
+        plan = self._plan(state.config, state.snapshot, report)
         if plan is None:
             return
-        announce.plan(state.plan, plan)
+        verdicts = unhealthy(state.snapshot, report)
+        announce.plan(state.plan, plan, {*state.verdicts.values(), *verdicts.values()})
+        announce.verdicts(state.snapshot, state.verdicts, verdicts)
         in_service, without_daemon = await_daemons(
             plan, state.offers, state.holding.held.with_handed_out(self._ledger.held())
         )
@@ -295,6 +312,7 @@ class Reconciler:
             in_service,
             state.holding.held,
             snapshot=state.snapshot,
+            health=report,
             link=self._link,
             ledger=self._ledger,
         )
@@ -304,24 +322,29 @@ class Reconciler:
             self._vanishing.wait_for(outcome.gives_way)
         announce.waiting((*state.waiting, *state.without_daemon), (*outcome.waiting, *without_daemon))
         self._state = replace(
-            self._state, plan=plan, offers=outcome.offers, waiting=outcome.waiting, without_daemon=without_daemon
+            self._state,
+            plan=plan,
+            verdicts=verdicts,
+            offers=outcome.offers,
+            waiting=outcome.waiting,
+            without_daemon=without_daemon,
         )
         if before.plan is None:
             announce.started(plan)
 
-    def _plan(self, config: Config, snapshot: Snapshot) -> Plan | None:
+    def _plan(self, config: Config, snapshot: Snapshot, report: HealthReport) -> Plan | None:
         """The plan for what is known now, or the last good one carried on; None when there has been none yet."""
         last_good = self._state.plan
         starting = last_good is None
         try:
-            plan = build(snapshot, config)
+            plan = build(snapshot, config, report)
         except ConfigError as error:
             if starting and self._rules.bad_file_ends_it:
                 raise
             if error.problems != self._state.plan_problems:
                 announce.refused(error.problems, keeps=not starting)
             self._state = replace(self._state, plan_problems=error.problems)
-            return None if last_good is None else self._with_mps(carry_on(last_good, snapshot, config))
+            return None if last_good is None else self._with_mps(carry_on(last_good, snapshot, config, report))
         if starting and plan.layout_problems and config.flags.fail_on_init_error:
             raise StartError("\n".join(plan.layout_problems) + "\n(failOnInitError is true)")
         if self._state.plan_problems:

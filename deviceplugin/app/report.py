@@ -8,6 +8,8 @@ from typing import Any
 
 from deviceplugin import __version__
 from deviceplugin.app.state import State
+from deviceplugin.health.judge import documents
+from deviceplugin.health.policy import Policy
 from deviceplugin.kubelet.link import ResourceState
 from deviceplugin.model.held import Held
 from deviceplugin.model.node import Gpu
@@ -34,7 +36,10 @@ class Sources:
     link_states: Callable[[], Mapping[str, ResourceState]]
     handed_out: Callable[[], Held]
     beat_age_s: Callable[[], float]
-    driver_waiting_s: Callable[[], float]
+    driver_late_s: Callable[[], float]
+    events_late_s: Callable[[], float]
+    events_problem: Callable[[], str]
+    policy: Callable[[State], Policy]
     monotonic: Callable[[], float]
 
 
@@ -64,10 +69,11 @@ class Report:
                 "started_at": _when(self._started_at),
                 **self._context,
             },
-            "live": _verdict(self._not_live()),
+            "live": _verdict(self._not_live(state)),
             "ready": _verdict(self._not_ready(state, link)),
             "config": _config(state),
             "driver": self._driver(state),
+            "health": self._health(state),
             "gpus": [_gpu(gpu) for gpu in state.snapshot.gpus] if state.snapshot else [],
             "resources": [
                 _resource(offer, state.plan, link.get(name), held, self._sources.monotonic())
@@ -96,22 +102,42 @@ class Report:
             "cuda_version": state.snapshot.cuda_version if state.snapshot else None,
             "problem": "" if state.node_without_gpus else state.driver_problem,
             "node_without_gpus": state.node_without_gpus,
-            "unanswered_for_s": round(self._sources.driver_waiting_s(), 1),
+            "unanswered_for_s": round(self._sources.driver_late_s(), 1),
         }
 
-    def _not_live(self) -> list[str]:
+    def _health(self, state: State) -> Document:
+        policy = self._sources.policy(state)
+        return {
+            "released": state.released,
+            "events_problem": self._sources.events_problem(),
+            "unknown_events": state.health.unknown_events,
+            "live_after_s": policy.config.live_after_s,
+            "units": list(documents(state.health, policy, now=self._sources.monotonic())),
+        }
+
+    def _not_live(self, state: State) -> list[str]:
+        reasons = []
         age = self._sources.beat_age_s()
         if age > LOOP_LATE_S:
-            return [f"the reconciler has not come round for {age:.0f} s (limit {LOOP_LATE_S:.0f} s)"]
-        return []
+            reasons.append(f"the reconciler has not come round for {age:.0f} s (limit {LOOP_LATE_S:.0f} s)")
+        limit = self._sources.policy(state).config.live_after_s
+        for what, late in (
+            ("the driver has not answered", self._sources.driver_late_s()),
+            ("the wait for the driver's events has not come back", self._sources.events_late_s()),
+        ):
+            if late > limit:
+                reasons.append(
+                    f"{what} for {late:.0f} s: health is not watched (limit {limit:.0f} s, health.liveAfter)"
+                )
+        return reasons
 
     def _not_ready(self, state: State, link: Mapping[str, ResourceState]) -> list[str]:
-        reasons = self._not_live()
+        reasons = self._not_live(state)
         if state.config is None:
             reasons.append(
                 "no good config yet: " + ("; ".join(state.refused.problems) if state.refused else "not read")
             )
-        late = self._sources.driver_waiting_s()
+        late = self._sources.driver_late_s()
         if late > DRIVER_LATE_S:
             reasons.append(f"the driver has not answered for {late:.0f} s")
         if state.driver_problem and not state.node_without_gpus:

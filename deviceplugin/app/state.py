@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from deviceplugin.app.holding import Holding
 from deviceplugin.config.model import Config
+from deviceplugin.health.state import HealthState
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
@@ -38,6 +39,9 @@ class State:
         snapshot: the newest, with the identity of lost GPUs remembered; None until the driver first answered.
         driver_problem: why the driver as a whole does not answer; empty when it does.
         node_without_gpus: no driver, and no NVIDIA device that would need one.
+        health: what is known of the health of each GPU and MIG instance.
+        verdicts: UUID -> why it is unhealthy, as the plan in force has it.
+        released: the driver has been let go of at an operator's request.
         plan: None until the first good one.
         plan_problems: why the newest snapshot could not be planned with the config in force; the plan is then the last
             good one carried on.
@@ -55,6 +59,9 @@ class State:
     snapshot: Snapshot | None = None
     driver_problem: str = ""
     node_without_gpus: bool = False
+    health: HealthState = field(default_factory=HealthState)
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    released: bool = False
     plan: Plan | None = None
     plan_problems: tuple[str, ...] = ()
     offers: Mapping[str, Offer] = field(default_factory=dict)

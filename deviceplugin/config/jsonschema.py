@@ -8,10 +8,10 @@ import json
 import sys
 from typing import Any
 
+from deviceplugin.config.scalars import PERIOD_PART
 from deviceplugin.config.schema import ROOT
 from deviceplugin.config.selectors import MAX_GPU_INDEX
 from deviceplugin.config.types import (
-    Anything,
     Boolean,
     Choice,
     Duration,
@@ -19,6 +19,7 @@ from deviceplugin.config.types import (
     Key,
     ListOf,
     MemoryLimit,
+    Period,
     ResourceName,
     Section,
     SharedDevices,
@@ -31,10 +32,10 @@ _TEXT = {"type": "string", "minLength": 1}
 _INDEX = {"type": "integer", "minimum": 0, "maximum": MAX_GPU_INDEX}
 _SELECTORS = {"type": "array", "items": {"anyOf": [_INDEX, _TEXT]}}
 _SCALARS: dict[type, dict[str, Any]] = {
-    Anything: {"not": {}},
     Boolean: {"type": "boolean"},
     Duration: {"type": ["string", "number"]},
     MemoryLimit: _TEXT,
+    Period: {"type": "string", "pattern": f"^({PERIOD_PART})+$"},
     ResourceName: _TEXT,
     Text: {"type": "string"},
 }
@@ -98,7 +99,7 @@ def _of_section(section: Section) -> dict[str, Any]:
 def _or_null(key: Key) -> dict[str, Any]:
     """Null means unset, where the loader lets it."""
     schema = _of_key(key)
-    if key.required or isinstance(key.type, Anything) or (isinstance(key.type, Section) and key.type.null_hint):
+    if key.required or (isinstance(key.type, Section) and key.type.null_hint):
         return schema
     if isinstance(schema.get("type"), str):
         return {**schema, "type": [schema["type"], "null"]}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from deviceplugin.config.document import MAX_BYTES, MappingNode, Scalar, parse_document
+from deviceplugin.config.health import health_config
 from deviceplugin.config.model import (
     Config,
     DeviceFilter,
@@ -116,7 +117,8 @@ def _finish(values: Values, reader: Reader, overrides: Overrides, *, source: str
     sharing = {mode: _sharing(values, kind, mode, default) for kind, mode, default in _SHARING_KINDS}
     _check_overlaps(sharing, reader)
     _check_derived_names(sharing, reader)
-    refused = not_offered({**settings, **_health(values)})
+    health = health_config(_section(values, "health"), reader)
+    refused = not_offered(settings)
     if reader.problems:
         raise ConfigError(_lines(reader.problems + refused))
     if refused:
@@ -131,6 +133,7 @@ def _finish(values: Values, reader: Reader, overrides: Overrides, *, source: str
         gpu_patterns=_patterns(resources, "gpus"),
         mig_patterns=_patterns(resources, "mig"),
         devices=DeviceFilter(_selectors(devices, "include"), _selectors(devices, "exclude")),
+        health=health,
         warnings=_lines(reader.warnings),
         source=source,
         text=text,
@@ -167,11 +170,6 @@ def _file_settings(values: Values) -> Iterator[tuple[str, Given]]:
 
 def _plain(value: object) -> object:
     return tuple(item.value for item in value) if isinstance(value, list) else value
-
-
-def _health(values: Values) -> dict[str, Given]:
-    found = values.get("health")
-    return {"health": Given(True, found.origin)} if found else {}
 
 
 def _flags(settings: dict[str, Given]) -> Flags:

@@ -3,9 +3,12 @@
 Loading (deviceplugin.config.load) makes these; nothing else reads a file, a flag or a variable.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
+from deviceplugin.model.health import Condition, Response
 from deviceplugin.model.plan import AllocationPolicy, Mode
 
 
@@ -183,6 +186,28 @@ class Flags:
     device_discovery_strategy: str = "auto"
 
 
+NO_XIDS: Mapping[int, Response] = MappingProxyType({})
+NO_CONDITIONS: Mapping[Condition, Response] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class HealthConfig:
+    """`health`: what signals mean, and how a GPU recovers.
+
+    Attributes:
+        xids, conditions: only what the file says; for the rest health.policy has defaults.
+        poll_s: seconds between two looks at the driver.
+        quiet_s: seconds without a new signal before a GPU may recover.
+        live_after_s: after so many seconds without a sign of life from what watches the driver, `status --live` fails.
+    """
+
+    xids: Mapping[int, Response] = field(default_factory=lambda: NO_XIDS)
+    conditions: Mapping[Condition, Response] = field(default_factory=lambda: NO_CONDITIONS)
+    poll_s: float = 10.0
+    quiet_s: float = 60.0
+    live_after_s: float = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """One config in force.
@@ -203,6 +228,7 @@ class Config:
     gpu_patterns: tuple[ResourcePattern, ...] = ()
     mig_patterns: tuple[ResourcePattern, ...] = ()
     devices: DeviceFilter = field(default_factory=DeviceFilter)
+    health: HealthConfig = field(default_factory=HealthConfig)
     warnings: tuple[str, ...] = ()
     source: str | None = None
     text: str = ""

@@ -33,7 +33,6 @@ _NOT_OFFERED = (
     _NotOffered("device_discovery_strategy", "wsl"),
     _NotOffered("cdi_feature_flags"),
     _NotOffered("cdi_disable_hooks"),
-    _NotOffered("health"),
 )
 
 

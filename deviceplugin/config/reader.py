@@ -18,7 +18,6 @@ from deviceplugin.config.scalars import Refused, describe, read_scalar
 from deviceplugin.config.selectors import ONE_DEVICE, read_alone, read_selector
 from deviceplugin.config.suggest import nearest, right_places, written_keys
 from deviceplugin.config.types import (
-    Anything,
     GpuList,
     ListOf,
     Section,
@@ -140,8 +139,6 @@ class Reader:
                 return self._shared_devices(node, kind, path)
             case GpuList():
                 return self._gpu_list(node, kind, path)
-            case Anything():
-                return None
         if not isinstance(node, Scalar):
             raise Refused(kind.expected)
         return read_scalar(node, kind)

@@ -8,10 +8,13 @@ from typing import Any
 from deviceplugin.config.document import MappingNode, Node, Scalar, SequenceNode, quote
 from deviceplugin.config.memory import parse_memory_mib, parse_percentage
 from deviceplugin.config.suggest import nearest
-from deviceplugin.config.types import Boolean, Choice, Duration, MemoryLimit, ResourceName, Text, Type, Whole
+from deviceplugin.config.types import Boolean, Choice, Duration, MemoryLimit, Period, ResourceName, Text, Type, Whole
 from deviceplugin.model.names import name_problem, qualified
 
 _WORDS_FOR_BOOLEANS = frozenset({"yes", "no", "on", "off", "y", "n"})
+# As Go's time.ParseDuration takes it, without signs and the units below a millisecond.
+PERIOD_PART = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)"
+_SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+|0")
 
 
@@ -33,7 +36,7 @@ class Refused(Exception):
 
 
 def read_scalar(node: Scalar, kind: Type) -> object:
-    """The value of a scalar by its type: bool, int, str, or a MemoryShare. Raises Refused."""
+    """The value of a scalar by its type: bool, int, float, str, or a MemoryShare. Raises Refused."""
     return _READERS[type(kind)](node, kind)
 
 
@@ -103,6 +106,17 @@ def _duration(node: Scalar, kind: Duration) -> str:
     raise Refused(kind.expected)
 
 
+def _period(node: Scalar, kind: Period) -> float:
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        raise Refused(kind.expected, "a number needs a unit")
+    if not isinstance(node.value, str) or not re.fullmatch(f"({PERIOD_PART})+", node.text):
+        raise Refused(kind.expected)
+    seconds = sum(float(number) * _SECONDS_IN[unit] for number, unit in re.findall(PERIOD_PART, node.text))
+    if not kind.minimum_s <= seconds <= kind.maximum_s:
+        raise Refused(kind.expected)
+    return seconds
+
+
 def _name(node: Scalar, kind: ResourceName) -> str:
     name = qualified(_text(node, kind))
     problem = name_problem(name)
@@ -129,6 +143,7 @@ _READERS: dict[type, Callable[[Scalar, Any], object]] = {
     Choice: _choice,
     Whole: _whole,
     Duration: _duration,
+    Period: _period,
     ResourceName: _name,
     MemoryLimit: _memory,
 }

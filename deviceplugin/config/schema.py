@@ -7,7 +7,6 @@ them. A superset of NVIDIA's file (drop-in.md section 4): every key and value th
 from deviceplugin.config.model import HeldPolicy
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
 from deviceplugin.config.types import (
-    Anything,
     Boolean,
     Choice,
     Duration,
@@ -15,12 +14,14 @@ from deviceplugin.config.types import (
     Key,
     ListOf,
     MemoryLimit,
+    Period,
     ResourceName,
     Section,
     SharedDevices,
     Text,
     Whole,
 )
+from deviceplugin.model.health import Condition, Response
 from deviceplugin.model.plan import AllocationPolicy
 
 VERSION = "v1"
@@ -170,6 +171,49 @@ def _patterns(kind: str, pattern: str, doc: str) -> Key:
     return Key(kind, ListOf(entry), doc)
 
 
+MAX_XID = 2**64 - 1
+
+_RESPONSES = {
+    Response.IGNORE: "Xids that say nothing about a GPU, as those of applications.",
+    Response.WARN: "Xids that are logged and change nothing.",
+    Response.UNTIL_RECOVERED: "Xids after which a GPU is unhealthy until it has been quiet and a probe passes.",
+    Response.UNTIL_RESET: "Xids after which a GPU is unhealthy until it has been reset, too.",
+}
+_CONDITIONS = {
+    Condition.UNCORRECTABLE_ECC: "A double-bit ECC event, or a counter of uncorrectable ECC errors that grew.",
+    Condition.REMAPPING_PENDING: "A row remapping that awaits a reset.",
+    Condition.REMAPPING_FAILED: "A row remapping that failed.",
+    Condition.RETIREMENT_PENDING: "A page retirement that awaits a reset.",
+}
+
+_HEALTH = Section(
+    (
+        Key(
+            "xids",
+            Section(tuple(Key(response.value, ListOf(Whole(0, MAX_XID)), doc) for response, doc in _RESPONSES.items())),
+            "What single Xids do, where it is not what the plugin's table says (docs/health.md).",
+        ),
+        Key(
+            "conditions",
+            Section(
+                tuple(
+                    Key(condition.value, Choice(tuple(Response)), doc, Response.UNTIL_RECOVERED.value)
+                    for condition, doc in _CONDITIONS.items()
+                )
+            ),
+            "What the driver's other signals do.",
+        ),
+        Key("pollInterval", Period(1, 3600), "How often each GPU is looked at; Xids are heard at once.", "10s"),
+        Key("quietTime", Period(1, 86400), "How long a GPU must be quiet before it may recover.", "60s"),
+        Key(
+            "liveAfter",
+            Period(5, 86400),
+            "How long what watches the driver may hang before `status --live` fails.",
+            "60s",
+        ),
+    )
+)
+
 ROOT = Section(
     (
         Key("version", Choice((VERSION,)), "Version of this file's format.", VERSION),
@@ -196,6 +240,6 @@ ROOT = Section(
         ),
         Key("sharing", _SHARING, "Devices that several pods share. Both kinds may stand together."),
         Key("imex", Section(_keys_of("imex")), "IMEX channels, for memory shared between nodes."),
-        Key("health", Anything(), "Which Xids mean what, and how a GPU recovers. Not offered by this version yet."),
+        Key("health", _HEALTH, "Which signals of the driver mean what, and how a GPU recovers. Followed at once."),
     )
 )

@@ -15,6 +15,7 @@ from deviceplugin.config.model import Origin
 from deviceplugin.config.notoffered import words_not_offered
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS, PROCESS_SETTINGS, Setting
 from deviceplugin.config.overrides import Given, Overrides
+from deviceplugin.config.schema import MAX_XID
 from deviceplugin.config.suggest import nearest
 from deviceplugin.config.types import Boolean, Choice, ListOf, Type, Whole
 from deviceplugin.errors import UsageError
@@ -33,7 +34,6 @@ __all__ = [
 
 SIMULATED = "simulated:"
 DEFAULT_STATUS_SOCKET = "/run/gpu-device-plugin/status.sock"
-MAX_XID = 2**64 - 1
 
 # Go's strconv.ParseBool, which NVIDIA's plugin reads flags and variables with.
 _BOOLEANS = {

@@ -67,6 +67,19 @@ class Duration:
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """A length of time as Go writes it (`10s`, `1m30s`), within bounds given in seconds. Read as seconds."""
+
+    minimum_s: int
+    maximum_s: int
+
+    @property
+    def expected(self) -> str:
+        """In words, for messages."""
+        return f"a duration from {self.minimum_s}s to {self.maximum_s}s, such as 30s or 5m"
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceName:
     """An extended resource name, `nvidia.com/` before it when it has no domain (contract R4)."""
 
@@ -167,22 +180,12 @@ class Section:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys to recommend: what is known by name only is none of them."""
-        return tuple(key.name for key in self.keys if not isinstance(key.type, Anything))
+        """The names of the keys."""
+        return tuple(key.name for key in self.keys)
 
     def get(self, name: str) -> Key | None:
         """The key of that name, None when there is none."""
         return next((key for key in self.keys if key.name == name), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Anything:
-    """What this version knows by name only and refuses (config.notoffered)."""
-
-    @property
-    def expected(self) -> str:
-        """In words, for messages."""
-        return "nothing"
 
 
 Type = (
@@ -191,11 +194,11 @@ Type = (
     | Choice
     | Whole
     | Duration
+    | Period
     | ResourceName
     | MemoryLimit
     | SharedDevices
     | GpuList
     | ListOf
     | Section
-    | Anything
 )

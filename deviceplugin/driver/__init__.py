@@ -6,6 +6,7 @@ from typing import Protocol
 from deviceplugin.driver.nvml import NvmlDriver
 from deviceplugin.driver.simulated import SimulatedDriver
 from deviceplugin.errors import UsageError
+from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.node import Snapshot
 
 SPECS = "expected nvml, or simulated:FILE with a node description as in config/nodes/"
@@ -25,8 +26,26 @@ class Driver(Protocol):
             DriverError: the driver as a whole does not answer; the next call tries afresh.
         """
 
-    def close(self) -> None:
-        """Let go of the driver. Never raises, never hangs; a later snapshot takes hold of it again."""
+    def probe(self, snapshot: Snapshot) -> Probe:
+        """Look closely at each GPU and MIG instance of the newest snapshot. Never raises, but as `snapshot` does when
+        another call has not come back.
+        """
+
+    def wait_events(self) -> tuple[DriverEvent, ...]:
+        """What the driver reported since the last call; waits about half a second for something. One thread calls it.
+
+        Raises:
+            DriverError: events can't be waited for now. Pause before the next call.
+        """
+
+    def fresh_start_helps(self) -> bool:
+        """Whether a new process can open a driver that this one can't, as it was upgraded. Takes up to a minute."""
+
+    def close(self) -> bool:
+        """Let go of the driver; a later snapshot takes hold of it again. Never raises, hangs at most for seconds.
+
+        False: a call that hangs in the driver keeps hold of it.
+        """
 
     def nvidia_device_present(self) -> bool:
         """Whether the node has an NVIDIA GPU, known without the driver: a node without GPUs, or a dead driver?"""

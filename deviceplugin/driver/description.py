@@ -24,18 +24,30 @@ The format, `kind: NodeDescription`, `version: v1`. What is absent is not suppor
     - {gpus: [0, 2], nvlinks: 4}          # a later entry adds to what an earlier one says of a pair
     deviceFiles: [nvidiactl, nvidia0]     # below /dev; unless given, what these GPUs have where nothing is missing
 
-`driver.failure` makes the driver as a whole fail with it; the GPUs are then what the PCI bus shows all the same.
+What health looks like is in driver.described_health. `driver.failure` makes the driver as a whole fail with it; the
+GPUs are then what the PCI bus shows all the same.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from deviceplugin.config.document import Plain, parse_document
 from deviceplugin.driver.ambiguous import fail_shared_minors
 from deviceplugin.driver.capabilities import usual_capabilities
+from deviceplugin.driver.described_health import (
+    DescribedHealth,
+    plain_check,
+    plain_events,
+    plain_failure,
+    present,
+    read_check,
+    read_events,
+    read_failure,
+)
 from deviceplugin.driver.fields import Fields, Problems
 from deviceplugin.model.devicefiles import files_of_all
+from deviceplugin.model.health import Check
 from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 
 KIND = "NodeDescription"
@@ -51,10 +63,12 @@ class NodeDescription:
     Attributes:
         snapshot: the node.
         failure: the driver fails as a whole with this, instead of showing the node.
+        health: what probes find, and events.
     """
 
     snapshot: Snapshot
     failure: Failure | None = None
+    health: DescribedHealth = field(default_factory=DescribedHealth)
 
 
 def parse_description(data: bytes, source: str) -> NodeDescription:
@@ -76,11 +90,19 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
     driver = top.fields("driver") or top.nothing
     driver_version = driver.text("version")
     cuda_version = driver.text("cudaVersion")
-    failure = _failure(driver)
-    gpus = tuple(sorted((_gpu(fields) for fields in top.list_of_fields("gpus")), key=lambda gpu: gpu.index))
+    failure = read_failure(driver)
+    described = [_gpu(fields) for fields in top.list_of_fields("gpus")]
+    gpus = tuple(sorted((gpu for gpu, _ in described), key=lambda gpu: gpu.index))
     _refuse_repeats(gpus, top)
-    links = _links(top, {gpu.index: gpu.uuid for gpu in gpus})
+    uuid_of = {gpu.index: gpu.uuid for gpu in gpus}
+    links = _links(top, uuid_of)
     device_files = top.texts("deviceFiles", "names of files below /dev")
+    health = DescribedHealth(
+        checks={check.uuid: check for _, check in described if check is not None},
+        events=read_events(top, uuid_of),
+        wait_failure=read_failure(driver, "eventFailure"),
+        driver_load=driver.whole("load"),
+    )
     driver.refuse_others()
     top.refuse_others()
     problems.raise_if_any()
@@ -91,25 +113,29 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
         links,
         files_of_all(gpus) if device_files is None else frozenset(device_files),
     )
-    return NodeDescription(snapshot, failure)
+    return NodeDescription(snapshot, failure, health)
 
 
 def describe(description: NodeDescription) -> dict[str, Plain]:
     """A node as plain data, which `dump_document` writes and `parse_description` reads back to an equal value."""
     snapshot = description.snapshot
+    health = description.health
     index_of = {gpu.uuid: gpu.index for gpu in snapshot.gpus}
-    driver = _present(
+    events = plain_events(health.events, index_of)
+    driver = present(
         version=snapshot.driver_version,
         cudaVersion=snapshot.cuda_version,
-        failure=_failure_to_plain(description.failure),
+        failure=plain_failure(description.failure),
+        load=health.driver_load,
+        eventFailure=plain_failure(health.wait_failure),
     )
     return {
         "kind": KIND,
         "version": VERSION,
         **({"driver": driver} if driver else {}),
-        "gpus": [_gpu_to_plain(gpu) for gpu in snapshot.gpus],
+        "gpus": [_gpu_to_plain(gpu, health.checks.get(gpu.uuid or "")) for gpu in snapshot.gpus],
         "links": [
-            _present(
+            present(
                 gpus=sorted((index_of[link.first], index_of[link.second])),
                 nvlinks=link.nvlinks or None,
                 pcie=link.pcie and link.pcie.value,
@@ -121,6 +147,7 @@ def describe(description: NodeDescription) -> dict[str, Plain]:
             if snapshot.device_files == files_of_all(snapshot.gpus)
             else {"deviceFiles": list[Plain](sorted(snapshot.device_files))}
         ),
+        **({"events": events} if events else {}),
     }
 
 
@@ -129,7 +156,7 @@ def snapshot_to_description(snapshot: Snapshot) -> dict[str, Plain]:
     return describe(NodeDescription(snapshot))
 
 
-def _gpu(fields: Fields) -> Gpu:
+def _gpu(fields: Fields) -> tuple[Gpu, Check | None]:
     capability = fields.whole_numbers("computeCapability", "[major, minor]", count=2)
     minor = fields.whole("minor")
     instances = (_mig_instance(one, minor) for one in fields.list_of_fields("migInstances"))
@@ -145,12 +172,13 @@ def _gpu(fields: Fields) -> Gpu:
         mig_mode=_mig_mode(fields),
         mig_instances=tuple(sorted(instances, key=lambda one: one.slot)),
         nvswitch_links=fields.whole("nvswitchLinks") or 0,
-        failure=_failure(fields),
+        failure=read_failure(fields),
     )
     if gpu.uuid is None and gpu.failure is None:
         fields.refuse("uuid", "none", "a UUID, or the failure that hides it")
+    check = read_check(fields, gpu.uuid)
     fields.refuse_others()
-    return gpu
+    return gpu, check
 
 
 def _mig_mode(parent: Fields) -> MigMode | None:
@@ -173,7 +201,7 @@ def _mig_instance(fields: Fields, gpu_minor: int | None) -> MigInstance:
         profile=fields.text("profile"),
         memory_mib=fields.whole("memoryMiB"),
         capabilities=_capabilities(fields, usual_capabilities(gpu_minor, gpu_instance_id, compute_instance_id)),
-        failure=_failure(fields),
+        failure=read_failure(fields),
     )
     fields.refuse_others()
     return instance
@@ -190,19 +218,6 @@ def _capabilities(fields: Fields, usual: tuple[int, int] | None) -> tuple[int, i
             return of_gpu_instance, of_compute_instance
     fields.refuse("capabilities", str(list(given)), "two whole numbers, or [] for none")
     return None
-
-
-def _failure(parent: Fields) -> Failure | None:
-    fields = parent.fields("failure")
-    if fields is None:
-        return None
-    failure = Failure(
-        call=fields.text("call", required=True) or "",
-        message=fields.text("message", required=True) or "",
-        code=fields.whole("code"),
-    )
-    fields.refuse_others()
-    return failure
 
 
 def _links(top: Fields, uuid_of: dict[int, str | None]) -> tuple[Link, ...]:
@@ -237,9 +252,9 @@ def _refuse_repeats(gpus: tuple[Gpu, ...], top: Fields) -> None:
             top.refuse("gpus", f"{key} {value} more than once", "each once")
 
 
-def _gpu_to_plain(gpu: Gpu) -> dict[str, Plain]:
+def _gpu_to_plain(gpu: Gpu, check: Check | None) -> dict[str, Plain]:
     mode = gpu.mig_mode
-    return _present(
+    return present(
         index=gpu.index,
         uuid=gpu.uuid,
         minor=gpu.minor,
@@ -251,13 +266,14 @@ def _gpu_to_plain(gpu: Gpu) -> dict[str, Plain]:
         migMode=None if mode is None else {"current": mode.current, "pending": mode.pending},
         migInstances=[_mig_instance_to_plain(instance, gpu.minor) for instance in gpu.mig_instances] or None,
         nvswitchLinks=gpu.nvswitch_links or None,
-        failure=_failure_to_plain(gpu.failure),
+        failure=plain_failure(gpu.failure),
+        health=plain_check(check),
     )
 
 
 def _mig_instance_to_plain(instance: MigInstance, gpu_minor: int | None) -> dict[str, Plain]:
     usual = usual_capabilities(gpu_minor, instance.gpu_instance_id, instance.compute_instance_id)
-    return _present(
+    return present(
         slot=instance.slot,
         uuid=instance.uuid,
         gpuInstanceId=instance.gpu_instance_id,
@@ -265,15 +281,5 @@ def _mig_instance_to_plain(instance: MigInstance, gpu_minor: int | None) -> dict
         profile=instance.profile,
         memoryMiB=instance.memory_mib,
         capabilities=None if instance.capabilities == usual else list(instance.capabilities or ()),
-        failure=_failure_to_plain(instance.failure),
+        failure=plain_failure(instance.failure),
     )
-
-
-def _failure_to_plain(failure: Failure | None) -> dict[str, Plain] | None:
-    if failure is None:
-        return None
-    return _present(call=failure.call, message=failure.message, code=failure.code)
-
-
-def _present(**values: Plain) -> dict[str, Plain]:
-    return {key: value for key, value in values.items() if value is not None}

@@ -1,5 +1,6 @@
 """A real node: the snapshot that NVML, /sys, /proc and /dev give."""
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,14 +13,21 @@ import pynvml
 from deviceplugin.driver.ambiguous import fail_shared_minors, hide_shared_uuids
 from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
 from deviceplugin.driver.capabilities import with_capabilities
+from deviceplugin.driver.checks import checks_of
 from deviceplugin.driver.devicefiles import device_directory, device_files
+from deviceplugin.driver.events import NvmlEvents
+from deviceplugin.driver.fresh import opens_in_a_new_process
 from deviceplugin.driver.late import LateGpus
 from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
 from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
-from deviceplugin.driver.sysfs import numa_node, nvidia_devices, pci_address, taken_by_another_driver
+from deviceplugin.driver.session import NvmlSession
+from deviceplugin.driver.sysfs import driver_load, numa_node, nvidia_devices, pci_address, taken_by_another_driver
 from deviceplugin.errors import DriverError
+from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.node import Gpu, Snapshot
+
+log = logging.getLogger(__name__)
 
 BYTES_PER_MIB = MIB_PER_GIB * 1024
 
@@ -49,8 +57,9 @@ class NvmlDriver:
     """
 
     def __init__(self, container_driver_root: Path, root: Path = Path("/")) -> None:
-        self._library = NvmlLibrary(container_driver_root, root)
         self._container_driver_root = container_driver_root
+        self._session = NvmlSession(NvmlLibrary(container_driver_root, root))
+        self._events = NvmlEvents(self._session)
         self._root = root
         # A call can hang for a minute. This lock is held only to look at the two flags, never during one.
         self._flags = threading.Lock()
@@ -70,8 +79,8 @@ class NvmlDriver:
             if first is not None and not _every_gpu_failed(first):
                 return first
             # Somebody has shut NVML, or the driver went away or was reloaded under it: starting afresh tells which.
-            self._library.shut_down()
             try:
+                self._session.shut_down()
                 return self._read(session_verified=True)
             except pynvml.NVMLError as error:
                 raise driver_error(failure_of("nvmlDeviceGetCount", error)) from error
@@ -80,13 +89,42 @@ class NvmlDriver:
                     raise
                 return first
 
-    def close(self) -> None:
-        """Shut NVML. Never raises and never waits: a snapshot that is running shuts NVML when it comes back."""
+    def probe(self, snapshot: Snapshot) -> Probe:
+        """Probe every GPU and MIG instance of a snapshot; no checks when NVML as a whole gives none."""
+        with self._reading_alone():
+            try:
+                return Probe(checks_of(snapshot), driver_load(self._root))
+            except pynvml.NVMLError as error:
+                # The next snapshot tells what is the matter.
+                log.debug("probes failed: %s", error)
+                return Probe(driver_load=driver_load(self._root))
+
+    def wait_events(self) -> tuple[DriverEvent, ...]:
+        """Wait a moment for events, as NvmlEvents does. For one thread of its own."""
+        return self._events.wait()
+
+    def fresh_start_helps(self) -> bool:
+        """Whether NVML can be opened in a new process, as it can't in this one. Takes up to a minute."""
+        return opens_in_a_new_process(self._container_driver_root, self._root)
+
+    def close(self) -> bool:
+        """Shut NVML. Never raises. True: it is shut.
+
+        False: a call hangs. A snapshot shuts NVML when it comes back; the wait for events is not waited for.
+        """
         with self._flags:
             self._closing = self._reading
             if self._reading:
-                return
-        self._library.shut_down()
+                return False
+        return self._shut()
+
+    def _shut(self) -> bool:
+        try:
+            self._session.shut_down()
+        except DriverError as error:
+            log.warning("%s", error)
+            return False
+        return True
 
     def nvidia_device_present(self) -> bool:
         """Whether the PCI bus has an NVIDIA GPU, driver or no driver. Makes no call of NVML."""
@@ -105,7 +143,7 @@ class NvmlDriver:
                 self._reading, closing = False, self._closing
                 self._closing = False
             if closing:
-                self._library.shut_down()
+                self._shut()
 
     def _read_if_session_holds(self) -> Snapshot | None:
         try:
@@ -116,12 +154,12 @@ class NvmlDriver:
     def _read(self, *, session_verified: bool) -> Snapshot:
         on_the_bus = nvidia_devices(self._root)
         if on_the_bus != self._on_the_bus:
-            self._library.shut_down()
+            self._session.shut_down()
             self._on_the_bus = on_the_bus
             self._late = LateGpus()
         elif not session_verified and self._late.open_anew():
-            self._library.shut_down()
-        self._library.ensure_ready()
+            self._session.shut_down()
+        self._session.ensure_ready()
         system = Inquiry(session_verified=session_verified)
         driver_version = system.ask(pynvml.nvmlSystemGetDriverVersion)
         cuda_version = system.ask(pynvml.nvmlSystemGetCudaDriverVersion_v2)

@@ -49,6 +49,17 @@ def taken_by_another_driver(root: Path, address: str) -> bool:
         return False  # bound to none, or the link is not shown here
 
 
+def driver_load(root: Path) -> int | None:
+    """A number that differs between two loads of the kernel module; None when it is not loaded or can't be seen.
+
+    sysfs numbers its entries in the order in which they are made, and makes this one with the module.
+    """
+    try:
+        return (root / "sys/module/nvidia").stat().st_ino
+    except OSError:
+        return None
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()

@@ -16,7 +16,7 @@ from deviceplugin.model.held import Held
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
-from deviceplugin.model.plan import Plan
+from deviceplugin.model.plan import Health, Plan
 from deviceplugin.planning.holders import Parents, ours
 from deviceplugin.planning.next_offer import NextOffers
 from deviceplugin.planning.verdict import unhealthy
@@ -68,7 +68,7 @@ class Transition:
         return frozenset(
             one.name
             for one in self.offers
-            if one.name in self.in_force and self.in_force[one.name].devices != one.devices
+            if one.name in self.in_force and _on_the_wire(self.in_force[one.name]) != _on_the_wire(one)
         )
 
     @cached_property
@@ -145,6 +145,11 @@ def _sequence(
             now.append(replace(offer, devices=tuple(device for device in offer.devices if device.id not in late)))
     now.sort(key=lambda offer: (not _lost(in_force.get(offer.name), offer), offer.name not in in_force))
     return tuple(now), Held({name: frozenset(ids) for name, ids in gives_way.items()})
+
+
+def _on_the_wire(offer: Offer) -> list[tuple[str, Health, int | None]]:
+    """What the kubelet sees of a list: no reasons."""
+    return [(device.id, device.health, device.numa_node) for device in offer.devices]
 
 
 def _lost(before: Offer | None, after: Offer) -> AbstractSet[str]:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from deviceplugin.model.health import HealthReport
-from deviceplugin.model.node import Snapshot
+from deviceplugin.model.node import Failure, Snapshot
 
 
 def unhealthy(snapshot: Snapshot, health: HealthReport) -> dict[str, str]:
@@ -18,7 +18,7 @@ def unhealthy(snapshot: Snapshot, health: HealthReport) -> dict[str, str]:
     minors = Counter(gpu.minor for gpu in snapshot.gpus if gpu.minor is not None)
     reasons: dict[str, str] = {}
     for gpu in snapshot.gpus:
-        of_gpu = str(gpu.failure) if gpu.failure else health.unhealthy.get(gpu.uuid or "", "")
+        of_gpu = _reason(gpu.failure, health.unhealthy.get(gpu.uuid or "", ""))
         if not of_gpu and gpu.minor is not None and minors[gpu.minor] > 1:
             of_gpu = (
                 f"{minors[gpu.minor]} GPUs report the minor number {gpu.minor}: /dev/nvidia{gpu.minor} is ambiguous"
@@ -26,7 +26,14 @@ def unhealthy(snapshot: Snapshot, health: HealthReport) -> dict[str, str]:
         if of_gpu and gpu.uuid:
             reasons[gpu.uuid] = of_gpu
         for instance in gpu.mig_instances:
-            own = str(instance.failure) if instance.failure else health.unhealthy.get(instance.uuid, "")
+            own = _reason(instance.failure, health.unhealthy.get(instance.uuid, ""))
             if of_gpu or own:
                 reasons[instance.uuid] = of_gpu or own
     return reasons
+
+
+def _reason(failure: Failure | None, reported: str) -> str:
+    """Both, where the report's verdict is about something else than the failure that the snapshot shows."""
+    if failure is None or str(failure) in reported:
+        return reported
+    return f"{failure}; {reported}" if reported else str(failure)

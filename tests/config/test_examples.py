@@ -77,7 +77,12 @@ def test_the_schema_takes_what_the_loader_takes(path: Path) -> None:
         {"sharing": {"mps": {"resources": [{"replicas": 4}]}}},
         {"sharing": {"mps": {"resources": [{"name": "gpu", "replicas": 4, "devices": []}]}}},
         {"imex": {"channelIDs": [1]}},
-        {"health": {"xids": {}}},
+        {"health": {"xids": {"never": [79]}}},
+        {"health": {"xids": {"ignore": ["79"]}}},
+        {"health": {"conditions": {"uncorrectableEcc": "maybe"}}},
+        {"health": {"conditions": {"failedCall": "ignore"}}},
+        {"health": {"quietTime": "1 minute"}},
+        {"health": {"quietTime": 60}},
     ],
     ids=lambda value: json.dumps(value)[:60],
 )

@@ -5,6 +5,7 @@ both must show the same snapshot.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,8 +13,10 @@ import pynvml
 
 from deviceplugin.config.document import Plain
 from deviceplugin.driver.capabilities import usual_capabilities
+from deviceplugin.driver.described_health import DescribedHealth
 from deviceplugin.driver.description import NodeDescription, describe
 from deviceplugin.model.devicefiles import files_of_all, imex_file
+from deviceplugin.model.health import Check, Condition, DriverEvent, Xid
 from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 from tests.nvml_standin import NodeDescription as NodeText
 from tests.nvml_standin import NodeGpu, parse_node
@@ -27,7 +30,7 @@ def node_text_to_description(
     Args:
         text: of a `node.txt`.
         sandbox: `sandbox` of the case's cmd.json; what does not show in a snapshot is left aside.
-        faults: fault lines present from the start (`inject_before`): `lost GPU` and `init CODE`.
+        faults: fault lines of the stand-in (the top of core.c) that apply, later ones prevail; `inject_before`.
 
     Raises:
         ValueError: a fault that no description can express.
@@ -35,29 +38,79 @@ def node_text_to_description(
     node = parse_node(text)
     sandbox = sandbox or {}
     no_numa, caps = bool(sandbox.get("no_numa_file")), sandbox.get("caps", True)
-    init_code = node.init_return
-    lost = set()
+    told = _Faults(node)
     for fault in faults:
-        match fault.split():
-            case ["lost", index]:
-                lost.add(int(index))
-            case ["init", code]:
-                init_code = int(code)
-            case _:
-                raise ValueError(f"a node description cannot express the fault {fault!r}")
+        told.add(fault)
     added = {*sandbox.get("extra_dev", ()), *(imex_file(channel) for channel in sandbox.get("imex", ()))}
     gpus = tuple(
-        lost_gpu(gpu.index) if gpu.index in lost else _gpu(gpu, no_numa=no_numa, caps=caps) for gpu in node.gpus
+        lost_gpu(gpu.index) if gpu.index in told.lost else _gpu(gpu, no_numa=no_numa, caps=caps) for gpu in node.gpus
     )
     snapshot = Snapshot(
         driver_version=node.driver,
         cuda_version=f"{node.cuda // 1000}.{node.cuda % 1000 // 10}",
         gpus=gpus,
-        links=tuple(_links(node, lost)),
+        links=tuple(_links(node, told.lost)),
         device_files=(files_of_all(gpus) | added) - set(sandbox.get("no_dev", ())),
     )
+    init_code = told.init_code or node.init_return
     failure = _failure("nvmlInit", init_code) if init_code else None
-    return describe(NodeDescription(snapshot, failure))
+    wait_failure = _failure("nvmlEventSetWait", told.wait_code) if told.wait_code else None
+    checks = {uuid: check for uuid, check in told.checks.items() if uuid in {gpu.uuid for gpu in gpus}}
+    # A GPU that is lost is not named by the description any more; nor is the event that comes for it.
+    events = tuple(
+        event if event.gpu_uuid in {gpu.uuid for gpu in gpus} else replace(event, gpu_uuid=None)
+        for event in told.events
+    )
+    return describe(NodeDescription(snapshot, failure, DescribedHealth(checks, events, wait_failure)))
+
+
+class _Faults:
+    """What fault lines amount to."""
+
+    def __init__(self, node: NodeText) -> None:
+        self._uuid_of = {gpu.index: gpu.uuid for gpu in node.gpus}
+        self.init_code = 0
+        self.wait_code = 0
+        self.lost: set[int] = set()
+        self.events: list[DriverEvent] = []
+        self.checks = {gpu.uuid: Check(gpu.uuid, events=False) for gpu in node.gpus if not gpu.events}
+
+    def add(self, fault: str) -> None:
+        """One more line."""
+        match fault.split():
+            case ["lost", index]:
+                self.lost.add(int(index))
+            case ["ok", index]:
+                self.lost.discard(int(index))
+            case ["init", code]:
+                self.init_code = int(code)
+            case ["waiterr", code]:
+                self.wait_code = int(code)
+            case ["waitok"]:
+                self.wait_code = 0
+            case ["xid", index, number, *instance]:
+                ids = dict(part.split("=") for part in instance)
+                gi, ci = (int(ids[key]) if key in ids else None for key in ("gi", "ci"))
+                self.events.append(DriverEvent(Xid(int(number)), self._uuid_of[int(index)], gi, ci))
+            case ["ecc-double", index]:
+                uuid = self._uuid_of[int(index)]
+                count = self._check(uuid).uncorrectable_ecc or 0
+                self.checks[uuid] = replace(self._check(uuid), uncorrectable_ecc=count + 1)
+                self.events.append(DriverEvent(Condition.UNCORRECTABLE_ECC, uuid))
+            case ["ecc-single", _]:
+                pass  # a corrected error shows in no probe
+            case ["remapped", index, pending, failed]:
+                uuid = self._uuid_of[int(index)]
+                check = self._check(uuid)
+                self.checks[uuid] = replace(check, remapping_pending=pending == "1", remapping_failed=failed == "1")
+            case ["retiring", index, pending]:
+                uuid = self._uuid_of[int(index)]
+                self.checks[uuid] = replace(self._check(uuid), retirement_pending=pending == "1")
+            case _:
+                raise ValueError(f"a node description cannot express the fault {fault!r}")
+
+    def _check(self, uuid: str) -> Check:
+        return self.checks.get(uuid, Check(uuid))
 
 
 def lost_gpu(index: int) -> Gpu:

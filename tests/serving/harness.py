@@ -97,7 +97,8 @@ class Node:
         self._env = dict(env or {})
         self._sandbox = dict(sandbox or {})
         self.control = Control(self.root / "faults")
-        self._faults = faults
+        self._faults = list(faults)
+        self._text = text
         self._launcher = launcher
         self._program = ["deviceplugin.cli.main"] if speed == 1 else ["tests.serving.quick", str(speed)]
         self.node_file = self.root / ("node.yaml" if driver == "simulated" else "node.txt")
@@ -138,6 +139,7 @@ class Node:
 
     def set_node(self, text: str, sandbox: Mapping[str, Any] | None = None) -> None:
         """Replace the node's description, as a driver does whose hardware changes, or what is around the driver."""
+        self._text = text
         if sandbox is not None:
             self._sandbox = dict(sandbox)
         if self.driver == "simulated":
@@ -156,6 +158,14 @@ class Node:
         replacement = self.node_file.with_name(f"node-{self._nodes}.txt")
         replacement.write_text(text)
         self.control.append(f"node {replacement}")
+
+    def inject(self, *faults: str) -> None:
+        """Let these happen (fault lines: the top of tests/nvml_standin/core.c), on either driver."""
+        self._faults += faults
+        if self.driver == "nvml":
+            self.control.append(*faults)
+        else:
+            self.set_node(self._text)
 
     # The daemon.
 

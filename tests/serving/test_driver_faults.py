@@ -79,7 +79,7 @@ def test_a_lost_gpu_at_start_leaves_the_others_served(driver: str) -> None:
 
 
 def test_a_gpu_lost_later_is_unhealthy_with_all_its_replicas_and_comes_back() -> None:
-    with Node(t4s(3), SHARED, driver="nvml").run() as node:
+    with Node(t4s(3), SHARED + "health: {quietTime: 1s, pollInterval: 1s}\n", driver="nvml").run() as node:
         node.wait_ready()
         node.control.append("lost 1")
         _look(node)
@@ -218,7 +218,8 @@ def _look(node: Node) -> None:
 def test_a_gpu_lost_while_the_config_does_not_fit_the_node_is_unhealthy() -> None:
     """The last good plan stays in service then, but no plan outlives the health of its devices."""
     shared_under_the_plain_name = SHARED.replace("replicas: 2", "replicas: 2\n      devices: [0]\n      rename: gpu")
-    with Node(t4s(1), shared_under_the_plain_name, driver="nvml").run() as node:
+    config = shared_under_the_plain_name + "health: {quietTime: 1s, pollInterval: 1s}\n"
+    with Node(t4s(1), config, driver="nvml").run() as node:
         node.wait_ready()
         shares = node.listed()
         node.set_node(t4s(2))  # one more GPU, whole: under the same name it can't be
