@@ -14,7 +14,7 @@ from typing import Final
 
 from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet.endpoint import Endpoint
-from deviceplugin.kubelet.lookout import Sighting, look_after_s, retry_after_s
+from deviceplugin.kubelet.lookout import BINDS_S, Sighting, look_after_s, retry_after_s
 from deviceplugin.kubelet.registration import Registration
 from deviceplugin.kubelet.service import ResourceService
 from deviceplugin.kubelet.socket_file import DirectoryBusyError, rivals
@@ -172,7 +172,7 @@ class Lifecycle:
         except KubeletError as error:
             self._last_error = str(error)
             self._await(f"a place for its socket: {error}", logging.INFO)
-            self._try_at = now + look_after_s(now - self._awaited_since)
+            self._try_at = now + look_after_s(now - self._awaited_since, BINDS_S)
             return self._try_at
         log.info("%s: serving on %s", self._name, self._endpoint.path)
         self._phase = _Phase.SEEKING

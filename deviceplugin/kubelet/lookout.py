@@ -13,13 +13,17 @@ from deviceplugin.kubelet.unix import Identity, answers, identity
 # few seconds at a restart, and milliseconds count then (S6); one look costs some 100 microseconds.
 LOOKS_S: Final = ((60.0, 0.02), (300.0, 0.1), (float("inf"), 1.0))
 
+# The same for a place for our own socket. A directory that is replaced is back within milliseconds; a try costs more
+# than a look, for every resource.
+BINDS_S: Final = ((2.0, 0.02), (60.0, 0.25), (float("inf"), 1.0))
+
 # How long to wait before the next try, by how many have failed.
 RETRIES_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
-def look_after_s(awaited_s: float) -> float:
+def look_after_s(awaited_s: float, steps: Sequence[tuple[float, float]] = LOOKS_S) -> float:
     """Seconds until the next look for something that has been awaited for `awaited_s`."""
-    return next(pause for until, pause in LOOKS_S if awaited_s < until)
+    return next(pause for until, pause in steps if awaited_s < until)
 
 
 def retry_after_s(failures: int, steps: Sequence[float] = RETRIES_S) -> float:
