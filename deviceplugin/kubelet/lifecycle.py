@@ -80,12 +80,14 @@ class Lifecycle:
         self._try_at = now
         self._failures = 0
         self._losses = 0
+        self._asked_at = now  # when the last attempt to register began
         self._registered_at: float | None = None
         self._registrations = 0
         self._settled_at = NEVER
         self._last_error = ""
         self._awaiting = "its first step"
         self._rivals: frozenset[Path] = frozenset()
+        self._rivals_left: frozenset[Path] = frozenset()  # since the kubelet last accepted us
         self._rivals_seen_at = now
 
     @property
@@ -208,6 +210,7 @@ class Lifecycle:
             self._endpoint.improve()
         except KubeletError as error:
             log.debug("%s: stays at %s: %s", self._name, self._endpoint.path, error)
+        self._asked_at = now
         self._kubelet = kubelet.identity
         self._asked_at = now
         self._settled_at = NEVER
@@ -328,11 +331,14 @@ class Lifecycle:
                 ours or "not bound yet",
             )
             self._notify(SocketConflict(self._name, str(path)))
-        left = self._rivals - seen
-        if left and self._phase is _Phase.REGISTERED and (self._registered_at or now) <= self._rivals_seen_at:
-            log.warning("%s: the server on %s has left; registering again", self._name, min(left))
-            self._hang_up(now)
-            self._seek_again(now)
+        self._rivals_left |= self._rivals - seen
+        if self._rivals_left and self._phase is _Phase.REGISTERED:
+            # If we asked while it was there, its end may have come before or after the kubelet's answer.
+            if self._asked_at <= self._rivals_seen_at:
+                log.warning("%s: the server on %s has left; registering again", self._name, min(self._rivals_left))
+                self._hang_up(now)
+                self._seek_again(now)
+            self._rivals_left = frozenset()
         if seen:
             self._rivals_seen_at = now
         self._rivals = seen

@@ -362,6 +362,26 @@ def test_a_second_link_of_ours_takes_over_without_losing_a_socket(node: Node) ->
     assert runs(node.kubelet.admit(pod())) == {gpu(0).uuid}
 
 
+def test_a_rival_that_leaves_while_the_kubelet_is_being_asked(node: Node) -> None:
+    """Its end may have made the kubelet forget us before or after it answered: ask once more, by the better name."""
+    path = node.directory / "nvidia-gpu.sock"
+    node.kubelet.start()
+    with socket.socket(socket.AF_UNIX) as rival:
+        rival.bind(str(path))
+        rival.listen()
+        node.kubelet.delay_registrations(1.0)
+        plugin = node.plugin(offer(gpu(0)))
+        eventually(lambda: plugin.link.states()[GPU].awaiting == "the kubelet's answer to Register")
+        path.unlink()
+
+    def in_its_place() -> bool:
+        node.kubelet.clock.advance(1.0)  # again and again: nothing shows when the kubelet has begun to wait
+        return plugin.well(GPU) and node.sockets() == {"nvidia-gpu.sock"}
+
+    eventually(in_its_place)
+    assert plugin.link.states()[GPU].registrations == 2
+
+
 def test_the_newer_of_two_leaves(node: Node) -> None:
     """A surge that is rolled back. The kubelet forgets the resource's client while our older stream stays open."""
     old = node.registered(offer(gpu(0)))
