@@ -15,6 +15,7 @@ COMMANDS = {
     "simulate": "run the unchanged plugin on a described node, with a kubelet stand-in and sample pods",
     "validate": "check a config file and say everything that is wrong with it",
     "plan": "show what a config makes of this node, and what would change in the running plugin",
+    "migrate": "say what becomes of a values file and a config file of NVIDIA's chart",
     "status": "ask the running plugin what it offers, to whom and why",
     "version": "print the version",
 }

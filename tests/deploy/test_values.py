@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deviceplugin.config.notoffered import words_not_offered
 from tests.deploy.chart import (
     CHART,
     Values,
@@ -79,13 +80,13 @@ CHANGES: dict[str, tuple[Values, Values]] = {
     "mps.root": ({"mps": {"root": "/var/mps"}}, {}),
     "mps.enabled": ({"mps": {"enabled": True}}, {}),
     "cdi.nvidiaHookPath": ({"cdi": {"nvidiaHookPath": "/usr/bin/nvidia-cdi-hook"}}, {}),
-    "cdi.featureFlags": ({"cdi": {"featureFlags": "a"}}, {}),
     "cdi.enabled": ({"cdi": {"enabled": True}}, {}),
 }
 
 # Path of a value -> (values that set it, what the refusal names).
 REFUSED: dict[str, tuple[Values, str]] = {
     "namespace": ({"namespace": "gpus"}, "namespace: found gpus"),
+    "cdi.featureFlags": ({"cdi": {"featureFlags": "a"}}, "cdi.featureFlags: found a"),
     "mps.enableHostPID": ({"mps": {"enableHostPID": False}}, "mps.enableHostPID: found false"),
     "mps.enableHostNetwork": ({"mps": {"enableHostNetwork": True}}, "mps.enableHostNetwork: found true"),
     **{
@@ -164,6 +165,20 @@ def test_null_is_as_good_as_no_value(path: str) -> None:
     for key in reversed(path.split(".")):
         values = {key: values}
     assert render(values)
+
+
+@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"])
+def test_the_chart_and_the_plugin_offer_the_same_strategies(strategy: str) -> None:
+    """What the plugin would refuse at start is refused when it is rendered, and nothing else is."""
+    if strategy in words_not_offered("device_list_strategy"):
+        assert f"deviceListStrategy: found {strategy}" in refusal({"deviceListStrategy": f"envvar,{strategy}"})
+    else:
+        assert plugin_env({"deviceListStrategy": ["envvar", strategy]})
+
+
+@pytest.mark.parametrize(("path", "setting"), [("cdi.featureFlags", "cdi_feature_flags")])
+def test_what_the_plugin_does_not_offer_the_chart_refuses(path: str, setting: str) -> None:
+    assert (path in REFUSED) == bool(words_not_offered(setting))
 
 
 def test_unknown_values_are_refused() -> None:
@@ -344,9 +359,6 @@ def test_rights_for_mig_follow_what_is_asked(values: Values, given: bool) -> Non
 @pytest.mark.parametrize(
     "values",
     [
-        {"deviceListStrategy": "cdi-annotations"},
-        {"deviceListStrategy": "envvar,cdi-cri"},
-        {"deviceListStrategy": ["cdi-cri"]},
         {"cdi": {"enabled": True}},
         {"config": {"map": {"a": "flags: {plugin: {deviceListStrategy: [cdi-cri]}}"}}},
         {"config": {"map": {"a": "flags: {plugin: {deviceListStrategy: cdi-cri}}"}}},
@@ -363,13 +375,11 @@ def test_values_are_given_on_as_they_are() -> None:
         {
             "deviceListStrategy": ["envvar", "volume-mounts"],
             "gdsEnabled": False,
-            "cdi": {"featureFlags": "a,b"},
             "extraEnv": [{"name": "IMEX_CHANNEL_IDS", "value": "0"}],
         }
     )
     assert env["DEVICE_LIST_STRATEGY"] == "envvar,volume-mounts"
     assert env["GDS_ENABLED"] == "false"
-    assert env["CDI_FEATURE_FLAGS"] == "a,b"
     assert env["IMEX_CHANNEL_IDS"] == "0"
     assert "MIG_STRATEGY" not in env, "null: the file decides"
 

@@ -38,6 +38,15 @@ nfd:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $strategies := kindIs "slice" .Values.deviceListStrategy | ternary .Values.deviceListStrategy (toString .Values.deviceListStrategy | splitList ",") -}}
+{{- range list "cdi-annotations" "cdi-cri" -}}
+{{- if has . $strategies -}}
+{{- $found = append $found (printf "deviceListStrategy: found %s, which is not offered yet; expected envvar, volume-mounts or both" .) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.cdi.featureFlags -}}
+{{- $found = append $found (printf "cdi.featureFlags: found %v, which is not offered yet; remove the key" .) -}}
+{{- end -}}
 {{- range list "tegra" "wsl" -}}
 {{- if eq . (toString $.Values.deviceDiscoveryStrategy) -}}
 {{- $found = append $found (printf "deviceDiscoveryStrategy: found %s, which is not offered; expected auto or nvml" .) -}}

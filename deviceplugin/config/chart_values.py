@@ -1,0 +1,250 @@
+"""The values of NVIDIA's chart (nvidia-device-plugin 0.20.0, drop-in.md 5), and what becomes of each under ours.
+
+deploy/helm/gpu-device-plugin does what this says; a test holds the two together.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from deviceplugin.config.document import join_path, load_plain
+from deviceplugin.config.memory import MIB, parse_memory_mib
+from deviceplugin.config.model import Origin
+from deviceplugin.config.overrides import Given, Overrides
+from deviceplugin.config.suggest import nearest
+from deviceplugin.errors import ConfigError
+
+
+class Fate(IntEnum):
+    """What becomes of a setting; a greater one is worse."""
+
+    STAYS = 0
+    CHANGES = 1
+    REFUSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one setting.
+
+    Attributes:
+        key: its path, with file and line where they are known.
+        text: what happens, and what to do where something must be done.
+    """
+
+    fate: Fate
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChartValues:
+    """A values file as it concerns the plugin.
+
+    Attributes:
+        verdicts: of every key that is set, in the order of the file.
+        files: config files that it carries, by name.
+        overrides: what it sets above the file, as the chart does by variables.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    files: Mapping[str, str]
+    overrides: Overrides
+
+
+_SETTINGS = {
+    "migStrategy": "mig_strategy",
+    "failOnInitError": "fail_on_init_error",
+    "compatWithCPUManager": "pass_device_specs",
+    "deviceListStrategy": "device_list_strategy",
+    "deviceIDStrategy": "device_id_strategy",
+    "nvidiaDriverRoot": "nvidia_driver_root",
+    "nvidiaDevRoot": "nvidia_dev_root",
+    "gdrcopyEnabled": "gdrcopy_enabled",
+    "gdsEnabled": "gds_enabled",
+    "mofedEnabled": "mofed_enabled",
+    "deviceDiscoveryStrategy": "device_discovery_strategy",
+    "mps.root": "mps_root",
+    "cdi.nvidiaHookPath": "nvidia_ctk_path",
+    "cdi.featureFlags": "cdi_feature_flags",
+}
+
+_SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "config": ("name", "map", "default", "fallbackStrategies"),
+    "image": ("repository", "pullPolicy", "tag"),
+    "devicePlugin": ("enabled", "enableHostNetwork"),
+    "mps": ("root", "enableHostPID", "enableHostNetwork"),
+    "cdi": ("nvidiaHookPath", "featureFlags"),
+    "resources": ("requests", "limits", "claims"),
+}
+_WHOLE = (
+    *("nameOverride", "fullnameOverride", "namespaceOverride", "selectorLabelsOverride", "allowDefaultNamespace"),
+    *("imagePullSecrets", "updateStrategy", "podAnnotations", "podSecurityContext", "securityContext", "nodeSelector"),
+    *("affinity", "tolerations", "priorityClassName", "runtimeClassName", "global", "namespace", "gfd", "nfd"),
+)
+_KNOWN = (
+    *(key for key in _SETTINGS if "." not in key),
+    *_WHOLE,
+    *_SECTIONS,
+)
+_NVIDIAS_GFD_AND_NFD: Mapping[str, Mapping[str, Any]] = {
+    "gfd": {
+        "enabled": False,
+        "nameOverride": "gpu-feature-discovery",
+        "namespaceOverride": "",
+        "noTimestamp": None,
+        "sleepInterval": None,
+        "enableHostNetwork": False,
+        "securityContext": {"privileged": True},
+    },
+    "nfd": {
+        "enabled": False,
+        "nameOverride": "node-feature-discovery",
+        "master": {
+            "serviceAccount": {"name": "node-feature-discovery", "create": True},
+            "config": {"extraLabelNs": ["nvidia.com"]},
+        },
+        "worker": {
+            "tolerations": [
+                {"key": "node-role.kubernetes.io/master", "operator": "Equal", "value": "", "effect": "NoSchedule"},
+                {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"},
+            ],
+            "config": {"sources": {"pci": {"deviceClassWhitelist": ["02", "03"], "deviceLabelFields": ["vendor"]}}},
+        },
+    },
+}
+_ELSEWHERE = {
+    "gfd": "GPU feature discovery is not part of our chart: remove the key, and run NVIDIA's own beside it if you need "
+    "its labels",
+    "nfd": "Node Feature Discovery is not part of our chart: remove the key, and install it with its own chart, or "
+    "label nodes by hand (nvidia.com/gpu.present=true)",
+}
+LEAST_MEMORY_MIB = 80
+_MEMORY = (
+    "Our process has about 50 MiB, NVIDIA's 17: the chart refuses less than 80Mi; remove the key for ours (request "
+    "64Mi, limit 128Mi)"
+)
+
+
+def read_chart_values(data: bytes, source: str) -> ChartValues:
+    """What becomes of the values of NVIDIA's chart.
+
+    Takes the bytes of a values file and its name for messages. Raises ConfigError when it is no YAML mapping.
+    """
+    values = load_plain(data, source)
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise ConfigError((f"{source}: found a {type(values).__name__}, expected the values of a chart: a mapping",))
+    given = dict(_given(values))
+    files = given.get("config.map") or {}
+    return ChartValues(
+        tuple(_judge(path, value, given, source) for path, value in given.items() if value not in (None, "", {}, [])),
+        files if isinstance(files, dict) else {},
+        Overrides(
+            {
+                setting: Given(_list(value) if setting in _LISTS else value, Origin(f"{source}: {path}"))
+                for path, setting in _SETTINGS.items()
+                if (value := given.get(path)) is not None
+            }
+        ),
+    )
+
+
+_LISTS = {"device_list_strategy", "cdi_feature_flags"}
+
+
+def _list(value: Any) -> tuple[Any, ...]:
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _given(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value by its path, as deep as a key has a meaning of its own."""
+    for key, value in values.items():
+        if isinstance(value, dict) and (key in _SECTIONS or key in _ELSEWHERE):
+            yield from ((join_path(key, below), deeper) for below, deeper in value.items())
+        else:
+            yield key, value
+
+
+def _judge(path: str, value: Any, given: Mapping[str, Any], source: str) -> Verdict:
+    section, _, key = path.partition(".")
+    where = f"{source}: {path}"
+    if section in _ELSEWHERE:
+        if key and value == _NVIDIAS_GFD_AND_NFD[section].get(key, _ELSEWHERE):
+            return Verdict(Fate.STAYS, where, "NVIDIA's default; asks for nothing")
+        return Verdict(Fate.REFUSED, where, _ELSEWHERE[section])
+    if section not in _KNOWN or (key and key not in _SECTIONS.get(section, ())):
+        options = _SECTIONS[section] if key else _KNOWN
+        near = nearest(key or section, options)
+        hint = f"; did you mean {near}?" if near else "; remove it"
+        return Verdict(Fate.REFUSED, where, f"no value of NVIDIA's chart, which ignores it; ours refuses it{hint}")
+    special = _SPECIAL.get(path)
+    return (special and special(where, value, given)) or Verdict(Fate.STAYS, where, "same key, same meaning")
+
+
+def _image(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
+    if "nvidia" in str(value) and "k8s-device-plugin" in str(value):
+        return Verdict(Fate.REFUSED, where, "names NVIDIA's image: set it to where ours is, and remove image.tag")
+    return None
+
+
+def _tag(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
+    return Verdict(Fate.CHANGES, where, "a version of NVIDIA's means nothing to our image: remove it")
+
+
+def _files(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
+    if isinstance(value, dict) and len(value) > 1:
+        kept = given.get("config.default") or ("default" if "default" in value else "")
+        others = ", ".join(name for name in value if name != kept)
+        text = "choosing a file by the node label nvidia.com/device-plugin.config is not offered: remove all but one "
+        return Verdict(Fate.REFUSED, where, f"{text}(found {others} too), or install once for each node group")
+    return Verdict(Fate.CHANGES, where, "an edit no longer replaces the pods: the plugin reads it")
+
+
+def _name(where: str, _: Any, given: Mapping[str, Any]) -> Verdict | None:
+    if not given.get("config.default"):
+        return Verdict(Fate.REFUSED, where, "set config.default to the key that is the file: our chart can't look")
+    return Verdict(
+        Fate.CHANGES, where, "the rights that the file needs must be values: privileges.mig, cdi.enabled, ..."
+    )
+
+
+def _memory(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
+    limit = value.get("memory") if isinstance(value, dict) else None
+    if limit is None:
+        return None
+    fate = Fate.REFUSED if _mib(limit) < LEAST_MEMORY_MIB else Fate.CHANGES
+    return Verdict(fate, where, f"found memory: {limit}. {_MEMORY}")
+
+
+def _mib(quantity: Any) -> int:
+    """Of a memory limit; what is no quantity is the API server's business."""
+    if isinstance(quantity, int):
+        return quantity // MIB
+    try:
+        return parse_memory_mib(str(quantity))
+    except ValueError:
+        return LEAST_MEMORY_MIB
+
+
+def _namespace(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
+    return Verdict(Fate.REFUSED, where, "as by NVIDIA's chart: use helm's --namespace")
+
+
+def _fail(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
+    if value is True:
+        return Verdict(Fate.STAYS, where, "a failed start ends the process; our default is to wait, not ready")
+    return None
+
+
+_SPECIAL = {
+    "image.repository": _image,
+    "image.tag": _tag,
+    "config.map": _files,
+    "config.name": _name,
+    "resources.limits": _memory,
+    "namespace": _namespace,
+    "failOnInitError": _fail,
+}
