@@ -11,7 +11,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile --quiet --upgrade --strip-extras \
 	--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-.PHONY: help run test lint format bench protos schema lock image wheels test-device clean
+.PHONY: help run test lint format bench protos schema configuration-docs lock image wheels test-device clean
 
 help:
 	@echo "run          show the plugin at work on a simulated node (ARGS=--once ends by itself)"
@@ -21,6 +21,7 @@ help:
 	@echo "bench        measure speed and memory (ARGS=--quick for a short run)"
 	@echo "protos       regenerate deviceplugin/stubs from protos/"
 	@echo "schema       regenerate config/schema.json"
+	@echo "configuration-docs  regenerate docs/configuration.md"
 	@echo "lock         resolve pyproject.toml into the lock files anew"
 	@echo "image        build the container image with buildah, as root, from Debian packages (ARGS is its name:tag)"
 	@echo "wheels       check that every locked dependency has a wheel for amd64 and arm64"
@@ -54,6 +55,9 @@ protos: $(STAMP)
 
 schema: $(STAMP)
 	$(BIN)/python -m deviceplugin.config.jsonschema > config/schema.json
+
+configuration-docs: $(STAMP)
+	$(BIN)/python -m deviceplugin.config.reference > docs/configuration.md
 
 # Run it after a change of the dependencies in pyproject.toml. The tool has a place of its own, so that
 # nothing is installed here that the lock does not name.
