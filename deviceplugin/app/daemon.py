@@ -1,6 +1,5 @@
 """Wires the parts together and runs them until a signal comes. The only place that knows all of them."""
 
-import gc
 import logging
 import os
 import queue
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from deviceplugin import __version__
+from deviceplugin.app import heap
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
 from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
@@ -63,6 +63,7 @@ class Daemon:
     def run(self) -> Ended:
         """Serve until a signal comes; returns why it ended. Must be called from the main thread."""
         settings = self._settings
+        heap.begin()
         for warning in settings.warnings:
             log.warning("%s", warning)
         log.info(
@@ -158,9 +159,6 @@ class Daemon:
         kubelet_feed.start()
         if self._config_feed is not None:
             self._config_feed.start(data, problem)
-
-        # Everything imported and wired by now lives as long as the process: no collection need look at it again.
-        gc.freeze()
 
         ended = self._ending.wait()
 

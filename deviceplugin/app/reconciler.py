@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.app import announce
+from deviceplugin.app import announce, heap
 from deviceplugin.app.apply import apply_plan, close_retired
 from deviceplugin.app.echo import Echo
 from deviceplugin.app.events import (
@@ -51,6 +51,8 @@ BEAT_S = 2.0
 HELD_WAITING_S, HELD_RECENT_S, HELD_IDLE_S = 2.0, 10.0, 30.0
 # A list sent only to make the kubelet rewrite its checkpoint costs it an fsync (L13): seldom.
 RESEND_S = 10.0
+# By then everything is imported, served and registered.
+START_TAKES_S = 2.0
 
 
 class StartError(DevicePluginError):
@@ -123,6 +125,8 @@ class Reconciler:
         self._kubelet_came_at = monotonic()
         self._resent_at = -RESEND_S
         self._echo = Echo()
+        self._started_at = monotonic()
+        self._unsettled = True
         # The kubelet has yet to see that one resource gave devices up for another.
         self._gives_way = False
         # Something that is not part of the state may let more of the plan come into force.
@@ -157,7 +161,7 @@ class Reconciler:
         if self._state is not before or self._again:
             self._reconcile(before)
             # What a reload or a new inventory leaves behind is in cycles: collected at once it is used again by the
-            # next one, instead of making the process grow. Little is looked at, since `Daemon.run` froze the rest.
+            # next one, instead of making the process grow. Little is looked at, since the start was frozen.
             gc.collect()
         self._house_keeping()
 
@@ -361,6 +365,9 @@ class Reconciler:
         return judged(plan, self._state.mps, self._state.mps_owned)
 
     def _house_keeping(self) -> None:
+        if self._unsettled and self._state.plan is not None and self._monotonic() - self._started_at > START_TAKES_S:
+            self._unsettled = False
+            heap.settle()
         state = self._state
         offers, retired = close_retired(
             state.offers, state.plan, state.retired_since, now=self._monotonic(), link=self._link, ledger=self._ledger

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Protocol
 
-from deviceplugin.driver.nvml import NvmlDriver
-from deviceplugin.driver.simulated import SimulatedDriver
 from deviceplugin.errors import UsageError
 from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.node import Snapshot
@@ -62,9 +60,14 @@ def open_driver(spec: str, *, container_driver_root: str, root: Path = Path("/")
     Raises:
         UsageError: it names none.
     """
+    # Only the one that is used is imported: the other's modules would cost each node a mebibyte or two.
     kind, colon, argument = spec.partition(":")
     if kind == "nvml" and (argument or not colon):
+        from deviceplugin.driver.nvml import NvmlDriver  # noqa: PLC0415
+
         return NvmlDriver(Path(container_driver_root), Path(argument) if argument else root)
     if kind == "simulated" and argument:
+        from deviceplugin.driver.simulated import SimulatedDriver  # noqa: PLC0415
+
         return SimulatedDriver(Path(argument))
     raise UsageError(f"--driver {spec}: {SPECS}")
