@@ -16,8 +16,8 @@ NO_SUCH_PROFILE = NOT_SUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
 NO_WAY_IN = NOT_SUPPORTED | {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_PERMISSION}
 
 LISTING_NEEDS_PERMISSION = (
-    "; the container may not list MIG devices: set NVIDIA_MIG_MONITOR_DEVICES=all and add the capability SYS_ADMIN, "
-    "or give it the MIG management devices by CDI"
+    "; the container may not list MIG devices: set privileges.mig to true in the chart's values, which sets "
+    "NVIDIA_MIG_MONITOR_DEVICES=all and adds the capability SYS_ADMIN, or give it the MIG management devices by CDI"
 )
 
 

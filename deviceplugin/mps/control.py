@@ -45,7 +45,7 @@ class Control:
         if not self.pipe.is_dir():
             raise MpsError(
                 f"pipe missing: there is no directory {self.pipe}; is the MPS supervisor running, and the MPS root "
-                f"mounted here?"
+                f"mounted here (mps.enabled in the chart's values)?"
             )
         try:
             process = subprocess.Popen(
