@@ -16,8 +16,8 @@ PLAIN = {
 }
 MIG = {"capability SYS_ADMIN": "privileges.mig: NVIDIA's runtime lets nobody else list MIG instances"}
 MPS = {
-    "/run/nvidia/mps, writable, HostToContainer": "mps.enabled: the pipes of the control daemons",
-    "/run/nvidia/mps/shm, writable, HostToContainer": "mps.enabled: the memory that whoever talks to them shares",
+    "/run/nvidia/mps, writable": "mps.enabled: the pipes of the control daemons",
+    "/run/nvidia/mps/shm, writable": "mps.enabled: the memory that whoever talks to them shares",
 }
 NAMED: dict[str, dict[str, str]] = {
     "no-values": PLAIN,

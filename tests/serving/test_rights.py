@@ -1,4 +1,4 @@
-"""A config that needs more than the container has: what needs it is left out and names the value, the rest is served."""
+"""A config that needs more than the container has: that is left out, with the value to set; the rest is served."""
 
 import json
 
