@@ -59,6 +59,7 @@ class Daemon:
         self._monotonic = monotonic
         self._ending = Ending()
         self._config_feed: ConfigFeed | None = None
+        self._reload_asked = False
 
     def run(self) -> Ended:
         """Serve until a signal comes; returns why it ended. Must be called from the main thread."""
@@ -148,7 +149,7 @@ class Daemon:
                 monotonic=self._monotonic,
                 on_death=self._died,
             )
-        self._listen_to_signals(driver_feed, held_feed)
+        self._listen_to_signals()
         self._serve_status(status)
         link.start()
         mps_feed.start()
@@ -160,7 +161,7 @@ class Daemon:
         if self._config_feed is not None:
             self._config_feed.start(data, problem)
 
-        ended = self._ending.wait()
+        ended = self._ending.wait(partial(self._reload_if_asked, driver_feed, held_feed))
 
         log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
         steps: list[Callable[[], None]] = [
@@ -235,19 +236,25 @@ class Daemon:
             Ended(EXIT_STOPPED, "the driver was upgraded: this process starts itself afresh to open it", again=True)
         )
 
-    def _listen_to_signals(self, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
+    def _listen_to_signals(self) -> None:
         def stop(number: int, _: object) -> None:
             self._ending.tell(Ended(EXIT_STOPPED, f"stopping on {signal.Signals(number).name}"))
 
         def reload(_number: int, _: object) -> None:
-            if self._config_feed is not None:
-                self._config_feed.force()
-            driver_feed.request()
-            held_feed.request()
+            self._reload_asked = True
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, stop)
         signal.signal(signal.SIGHUP, reload)
+
+    def _reload_if_asked(self, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
+        if not self._reload_asked:
+            return
+        self._reload_asked = False
+        if self._config_feed is not None:
+            self._config_feed.force()
+        driver_feed.request()
+        held_feed.request()
 
     def _stop(self, steps: list[Callable[[], None]]) -> None:
         """Run the steps, but not for longer than STOP_S: one that hangs is left behind."""

@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
 EXIT_STOPPED, EXIT_FAILED = 0, 1
@@ -41,14 +42,20 @@ class Ending:
         with contextlib.suppress(BlockingIOError):  # full: there is enough to wake it
             os.write(self._write_fd, b"\0")
 
-    def wait(self) -> Ended:
-        """The first reason told. Must be called from the main thread; signals without a reason are handled and pass."""
+    def wait(self, woken: Callable[[], None] = lambda: None) -> Ended:
+        """The first reason told. Must be called from the main thread; signals without a reason are handled and pass.
+
+        Args:
+            woken: called after every signal, outside of its handler: a handler may interrupt another one, and would
+                wait for ever for a lock that that one has taken.
+        """
         before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         try:
             while True:
                 with contextlib.suppress(queue.Empty):
                     return self._reasons.get_nowait()
                 os.read(self._read_fd, 4096)
+                woken()
         finally:
             signal.set_wakeup_fd(before)
 
