@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from deviceplugin.errors import AllocationError
+from deviceplugin.model.cdi import ALL, GPU_CLASS, IMEX_CLASS, qualified_name
 from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.ids import in_words
 from deviceplugin.model.mps import CONTAINER_MPS_DIRECTORY
@@ -16,9 +17,8 @@ VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS: Final = "NVIDIA_IMEX_CHANNELS"
 VOLUME_MOUNTS_ROOT: Final = "/var/run/nvidia-container-devices"
 """Where NVIDIA's container runtime looks for mounts that name devices, and what the variable then says."""
-CDI_VENDOR: Final = "k8s.device-plugin.nvidia.com"
 CDI_PLUGIN: Final = "nvidia-device-plugin"
-"""Both are NVIDIA's plugin's, so that pods started under one are read the same under the other."""
+"""What CDI annotations say who wrote them: as NVIDIA's plugin."""
 SHM: Final = "/dev/shm"  # noqa: S108 -- the container's, over which NVIDIA's plugin mounts the daemon's too
 NO_PAIRS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -125,18 +125,13 @@ def _mps(offer: Offer, units: Mapping[str, Unit]) -> tuple[Mapping[str, str], tu
     return envs, mounts
 
 
-def cdi_name(kind: str, name: str) -> str:
-    """The fully qualified CDI name of a device of ours; `kind` is the class: `gpu`, `imex-channel`, `gds` ..."""
-    return f"{CDI_VENDOR}/{kind}={name}"
-
-
 def _cdi_names(delivery: Delivery, given: Sequence[Unit]) -> tuple[str, ...]:
     if not delivery.cdi or not given:
         return ()
     return (
-        *(cdi_name("gpu", unit.visible_id) for unit in given),
-        *(cdi_name("imex-channel", str(channel)) for channel in delivery.imex_channels),
-        *(cdi_name(extra, "all") for extra in delivery.cdi_extras),
+        *(qualified_name(GPU_CLASS, unit.visible_id) for unit in given),
+        *(qualified_name(IMEX_CLASS, str(channel)) for channel in delivery.imex_channels),
+        *(qualified_name(extra, ALL) for extra in delivery.cdi_extras),
     )
 
 

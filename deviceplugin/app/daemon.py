@@ -26,6 +26,7 @@ from deviceplugin.app.report import Report, Sources
 from deviceplugin.app.threads import spawn
 from deviceplugin.app.vanishing import Vanishing
 from deviceplugin.app.wellness import Wellness
+from deviceplugin.cdi.directory import CdiDirectory
 from deviceplugin.config.load import parse_config, read_config_file
 from deviceplugin.config.model import Config, HealthConfig
 from deviceplugin.config.settings import Settings
@@ -115,6 +116,7 @@ class Daemon:
             mps_feed=mps_feed,
             driver_feed=driver_feed,
             wellness=wellness,
+            cdi=CdiDirectory(Path(settings.cdi_root)),
             parse=partial(self._parse, settings.config_file or ""),
             initial=config,
             refused=problem.problems if problem else (),

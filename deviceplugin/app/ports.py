@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from deviceplugin.model.cdi import CdiSpec
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.offer import Offer
@@ -60,6 +61,16 @@ class Ledger(Protocol):
 
     def observe(self, read: Held, began_at: float) -> None:
         """Learn from a PodResources read that began at `began_at`."""
+
+
+class CdiFiles(Protocol):
+    """The CDI specifications on disk (deviceplugin.cdi). Calls touch a few small files and never raise."""
+
+    def ensure(self, specs: Iterable[CdiSpec], *, removable: bool) -> str:
+        """Put these in place; the others of ours may go if `removable`. Returns why not all are; empty when fine."""
+
+    def intact(self) -> bool:
+        """Whether every file is still as it was written."""
 
 
 class Request(Protocol):

@@ -27,7 +27,7 @@ from deviceplugin.app.events import (
     Vanished,
 )
 from deviceplugin.app.holding import Holding
-from deviceplugin.app.ports import Ledger, Link, MpsWatch, Paced, VanishingWait
+from deviceplugin.app.ports import CdiFiles, Ledger, Link, MpsWatch, Paced, VanishingWait
 from deviceplugin.app.state import Refused, State
 from deviceplugin.app.wellness import Wellness
 from deviceplugin.config.model import Config, HeldPolicy
@@ -38,6 +38,7 @@ from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.carry_on import carry_on
+from deviceplugin.planning.cdi import cdi_specs
 from deviceplugin.planning.identity import all_failed, remember
 from deviceplugin.planning.mps import await_daemons, daemons, judged
 from deviceplugin.planning.transition import transition
@@ -53,6 +54,8 @@ HELD_WAITING_S, HELD_RECENT_S, HELD_IDLE_S = 2.0, 10.0, 30.0
 RESEND_S = 10.0
 # By then everything is imported, served and registered.
 START_TAKES_S = 2.0
+# Specifications that could not be written, or that somebody removed, are written again at this pace.
+CDI_RETRY_S = 2.0
 
 
 class StartError(DevicePluginError):
@@ -81,6 +84,7 @@ class Reconciler:
         mps_feed: told which MPS control daemons the plan needs.
         driver_feed: paced by the config.
         wellness: what health makes of the driver's words.
+        cdi: where CDI specifications are put before what they name is listed.
         parse: bytes of the config file -> Config; raises ConfigError.
         initial: the config read before the start; None when it was refused and the start goes on without.
         refused: the findings in that case.
@@ -99,6 +103,7 @@ class Reconciler:
         wellness: Wellness,
         vanishing: VanishingWait,
         mps_feed: MpsWatch,
+        cdi: CdiFiles,
         parse: Callable[[bytes], Config],
         initial: Config | None,
         refused: tuple[str, ...],
@@ -112,6 +117,8 @@ class Reconciler:
         self._mps_feed = mps_feed
         self._driver_feed = driver_feed
         self._wellness = wellness
+        self._cdi = cdi
+        self._cdi_tried_at = -CDI_RETRY_S
         self._parse = parse
         self._rules = rules
         self._monotonic = monotonic
@@ -301,6 +308,7 @@ class Reconciler:
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
             return
+        self._put_cdi_specs(state.snapshot, state.config, state.holding)
         report = self._wellness.report(state)
         plan = self._plan(state.config, state.snapshot, report)
         if plan is None:
@@ -336,19 +344,32 @@ class Reconciler:
         if before.plan is None:
             announce.started(plan)
 
+    def _put_cdi_specs(self, snapshot: Snapshot, config: Config, holding: Holding) -> None:
+        """What a list makes the kubelet give out must resolve by then: specifications go before lists."""
+        held = holding.held.with_handed_out(self._ledger.held())
+        removable = not held.unknown_because and not any(held.ids.values())
+        problem = self._cdi.ensure(cdi_specs(snapshot, config.flags), removable=removable)
+        self._cdi_tried_at = self._monotonic()
+        if problem != self._state.cdi_problem:
+            if problem:
+                log.error("CDI specifications are not in place: %s", problem)
+            self._state = replace(self._state, cdi_problem=problem)
+
     def _plan(self, config: Config, snapshot: Snapshot, report: HealthReport) -> Plan | None:
         """The plan for what is known now, or the last good one carried on; None when there has been none yet."""
         last_good = self._state.plan
         starting = last_good is None
         try:
-            plan = build(snapshot, config, report)
+            plan = build(snapshot, config, report, cdi_problem=self._state.cdi_problem)
         except ConfigError as error:
             if starting and self._rules.bad_file_ends_it:
                 raise
             if error.problems != self._state.plan_problems:
                 announce.refused(error.problems, keeps=not starting)
             self._state = replace(self._state, plan_problems=error.problems)
-            return None if last_good is None else self._with_mps(carry_on(last_good, snapshot, config, report))
+            if last_good is None:
+                return None
+            return self._with_mps(carry_on(last_good, snapshot, config, report, cdi_problem=self._state.cdi_problem))
         if starting and plan.layout_problems and config.flags.fail_on_init_error:
             raise StartError("\n".join(plan.layout_problems) + "\n(failOnInitError is true)")
         if self._state.plan_problems:
@@ -374,7 +395,15 @@ class Reconciler:
         )
         if offers is not state.offers or retired != state.retired_since:
             self._state = replace(state, offers=offers, retired_since=retired)
+        self._look_after_cdi()
         self._pace_held()
+
+    def _look_after_cdi(self) -> None:
+        """Have specifications that are not in place, or were meddled with, written again, at a pace."""
+        if self._monotonic() - self._cdi_tried_at >= CDI_RETRY_S and (
+            self._state.cdi_problem or not self._cdi.intact()
+        ):
+            self._again = True
 
     def _pace_held(self) -> None:
         state = self._state

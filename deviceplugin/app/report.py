@@ -79,6 +79,7 @@ class Report:
                 _resource(offer, state.plan, link.get(name), held, self._sources.monotonic())
                 for name, offer in sorted(state.offers.items())
             ],
+            "cdi_problem": state.cdi_problem,
             "held_unknown_because": state.holding.held.unknown_because if state.holding else "not read yet",
             "waiting": [
                 {"resource": item.resource, "what": item.what, "waits_for": item.waits_for}
@@ -148,6 +149,8 @@ class Report:
             reasons.extend(state.plan_problems or ("what pods hold is not read yet",))
         elif state.plan is not None and (unasked := not_asked(state.plan)):
             reasons.append(f"not asked yet: the MPS control daemons of {', '.join(unasked)}")
+        if state.cdi_problem:
+            reasons.append(f"CDI specifications are not in place: {state.cdi_problem}")
         return reasons + _unregistered(state, link)
 
 

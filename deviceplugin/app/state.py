@@ -45,6 +45,7 @@ class State:
         plan: None until the first good one.
         plan_problems: why the newest snapshot could not be planned with the config in force; the plan is then the last
             good one carried on.
+        cdi_problem: why the CDI specifications are not in place; empty when they are or nobody needs them.
         offers: in force on the wire, by resource.
         waiting: what waits for what.
         without_daemon: MPS resources that are not registered since no daemon of theirs has ever answered.
@@ -64,6 +65,7 @@ class State:
     released: bool = False
     plan: Plan | None = None
     plan_problems: tuple[str, ...] = ()
+    cdi_problem: str = ""
     offers: Mapping[str, Offer] = field(default_factory=dict)
     waiting: tuple[Waiting, ...] = ()
     holding: Holding | None = None

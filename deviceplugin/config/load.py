@@ -186,6 +186,8 @@ def _flags(settings: dict[str, Given]) -> Flags:
         device_list_strategies=tuple(dict.fromkeys(get("device_list_strategy"))),
         pass_device_specs=get("pass_device_specs"),
         cdi_annotation_prefix=get("cdi_annotation_prefix"),
+        cdi_hook_path=get("cdi_hook_path"),
+        cdi_disable_hooks=tuple(dict.fromkeys(get("cdi_disable_hooks"))),
         gdrcopy_enabled=get("gdrcopy_enabled"),
         gds_enabled=get("gds_enabled"),
         mofed_enabled=get("mofed_enabled"),

@@ -175,6 +175,8 @@ class Flags:
     device_list_strategies: tuple[str, ...] = ("envvar",)
     pass_device_specs: bool = False
     cdi_annotation_prefix: str = "cdi.k8s.io/"
+    cdi_hook_path: str | None = None
+    cdi_disable_hooks: tuple[str, ...] = ()
     gdrcopy_enabled: bool = False
     gds_enabled: bool = False
     mofed_enabled: bool = False

@@ -9,30 +9,24 @@ from dataclasses import dataclass
 from deviceplugin.config.options import PLUGIN_SETTINGS
 from deviceplugin.config.overrides import Given
 
-_ANYTHING = object()
-
 
 @dataclass(frozen=True, slots=True)
 class _NotOffered:
-    """A setting with the value, or one word of the list, that is not offered; any but an empty one without."""
+    """A setting with the value, or one word of the list, that is not offered."""
 
     setting: str
-    value: object = _ANYTHING
+    value: object
 
     def asked_by(self, value: object) -> bool:
         """Whether a value of the setting asks for what is not offered."""
-        if self.value is _ANYTHING:
-            return bool(value)
         return self.value in value if isinstance(value, list | tuple) else value == self.value
 
 
 _NOT_OFFERED = (
-    _NotOffered("device_list_strategy", "cdi-annotations"),
-    _NotOffered("device_list_strategy", "cdi-cri"),
     _NotOffered("device_discovery_strategy", "tegra"),
     _NotOffered("device_discovery_strategy", "wsl"),
-    _NotOffered("cdi_feature_flags"),
-    _NotOffered("cdi_disable_hooks"),
+    _NotOffered("cdi_feature_flags", "enable-coherent-annotations"),
+    _NotOffered("cdi_feature_flags", "enable-explicit-driver-libraries"),
 )
 
 
@@ -44,8 +38,8 @@ def not_offered(values: Mapping[str, Given]) -> list[tuple[int, str]]:
     return [
         (
             given.origin.line or 0,
-            f"{given.origin}: found {_words(rule, given.value)}, which this version does not offer yet, expected "
-            f"{_EXPECTED.get(rule.setting, 'no such section')}",
+            f"{given.origin}: found {_show(rule.value)}, which this version does not offer yet, expected "
+            f"{_EXPECTED[rule.setting]}",
         )
         for rule in _NOT_OFFERED
         if (given := values.get(rule.setting)) and rule.asked_by(given.value)
@@ -54,17 +48,7 @@ def not_offered(values: Mapping[str, Given]) -> list[tuple[int, str]]:
 
 def words_not_offered(setting: str) -> list[str]:
     """The values of a setting that this version does not offer, as help texts name them."""
-    return [
-        "any value" if rule.value is _ANYTHING else _show(rule.value)
-        for rule in _NOT_OFFERED
-        if rule.setting == setting
-    ]
-
-
-def _words(rule: _NotOffered, value: object) -> str:
-    if rule.value is not _ANYTHING:
-        return _show(rule.value)
-    return _show(value) if isinstance(value, list | tuple) else "the section"
+    return [_show(rule.value) for rule in _NOT_OFFERED if rule.setting == setting]
 
 
 def _show(value: object) -> str:

@@ -39,6 +39,15 @@ class Setting:
 
 
 PATH = Text("a path")
+# What NVIDIA's container toolkit calls features and hooks.
+_CDI_FEATURES = (
+    *("disable-nvsandbox-utils", "disable-ipc-discoverer", "disable-multiple-csv-devices"),
+    *("no-additional-gids-for-device-nodes", "enable-coherent-annotations", "enable-explicit-driver-libraries"),
+)
+_CDI_HOOKS = (
+    *("all", "chmod", "create-soname-symlinks", "create-symlinks", "disable-device-node-modification"),
+    *("enable-cuda-compat", "update-application-profile", "update-ldcache"),
+)
 _LIST_STRATEGIES = Choice(("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"))
 
 # What NVIDIA's plugin calls flags: the file, a variable and a flag can set (most of) them. Flag > variable > file.
@@ -162,13 +171,13 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
         "cdi.k8s.io/",
     ),
     Setting(
-        "nvidia_ctk_path",
+        "cdi_hook_path",
         PATH,
-        "The program on the host that CDI hooks run.",
+        "The program on the host that CDI hooks run, nvidia-cdi-hook or nvidia-ctk. Unset: the one in /usr/bin below "
+        "the driver root; where there is none, specifications are written that need no hooks.",
         "flags.plugin.nvidiaCTKPath",
         ("nvidia-cdi-hook-path", "nvidia-ctk-path"),
         ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
-        "/usr/bin/nvidia-ctk",
     ),
     Setting(
         "container_driver_root",
@@ -209,15 +218,16 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "cdi_feature_flags",
-        ListOf(Text("a feature's name")),
-        "Optional features of the CDI specifications that are written.",
+        ListOf(Choice(_CDI_FEATURES)),
+        "Optional features of the CDI specifications that are written. The disable- and no- ones are taken: what they "
+        "switch off is never done here.",
         flags=("cdi-feature-flags",),
         variables=("CDI_FEATURE_FLAGS",),
         default=[],
     ),
     Setting(
         "cdi_disable_hooks",
-        ListOf(Text("a hook's name")),
+        ListOf(Choice(_CDI_HOOKS)),
         "CDI hooks that are left out of the specifications.",
         flags=("cdi-disable-hooks",),
         variables=("CDI_DISABLE_HOOKS",),
@@ -273,6 +283,14 @@ PROCESS_SETTINGS: tuple[Setting, ...] = (
         flags=("mps-container-root",),
         variables=("MPS_CONTAINER_ROOT",),
         default="/mps",
+    ),
+    Setting(
+        "cdi_root",
+        PATH,
+        "The directory that container runtimes read CDI specifications from; ours are written there.",
+        flags=("cdi-root",),
+        variables=("CDI_ROOT",),
+        default="/var/run/cdi",
     ),
     Setting(
         "status_socket",

@@ -65,6 +65,7 @@ class Settings:
         kubelet_root_dir: pod-resources is below it.
         kubelet_socket: the registration socket; its directory is the device-plugins directory.
         mps_container_root: the MPS root as this process sees it; flags.mpsRoot is the same directory on the host.
+        cdi_root: where CDI specifications are written.
         log_format: `text` or `json`.
         log_level: `debug`, `info`, `warning` or `error`.
         disabled_health_checks, enabled_health_checks: NVIDIA's variables; what is enabled wins (design 8).
@@ -77,6 +78,7 @@ class Settings:
     driver: str = "nvml"
     kubelet_root_dir: str = "/var/lib/kubelet"
     kubelet_socket: str = "/var/lib/kubelet/device-plugins/kubelet.sock"
+    cdi_root: str = "/var/run/cdi"
     status_socket: str = DEFAULT_STATUS_SOCKET
     mps_container_root: str = "/mps"
     log_format: str = "text"
@@ -204,6 +206,7 @@ def _settings(given: Mapping[str, Given]) -> Settings:
         driver=get("driver"),
         kubelet_root_dir=get("kubelet_root_dir"),
         kubelet_socket=get("kubelet_socket"),
+        cdi_root=get("cdi_root"),
         status_socket=get("status_socket"),
         mps_container_root=get("mps_container_root"),
         log_format=get("log_format"),

@@ -23,6 +23,9 @@ The format, `kind: NodeDescription`, `version: v1`. What is absent is not suppor
     - {gpus: [0, 2, 3], pcie: single}     # every pair of these, by index
     - {gpus: [0, 2], nvlinks: 4}          # a later entry adds to what an earlier one says of a pair
     deviceFiles: [nvidiactl, nvidia0]     # below /dev; unless given, what these GPUs have where nothing is missing
+    driverFiles:                          # of the driver's installation, with links to them in the same directory
+    - {path: /usr/lib64/libcuda.so.570.133.20, links: [libcuda.so.1]}
+    cdiHook: /usr/bin/nvidia-cdi-hook
 
 What health looks like is in driver.described_health. `driver.failure` makes the driver as a whole fail with it; the
 GPUs are then what the PCI bus shows all the same.
@@ -48,11 +51,12 @@ from deviceplugin.driver.described_health import (
 from deviceplugin.driver.fields import Fields, Problems
 from deviceplugin.model.devicefiles import files_of_all
 from deviceplugin.model.health import Check
-from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
+from deviceplugin.model.node import DriverFile, Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 
 KIND = "NodeDescription"
 VERSION = "v1"
 
+ABSOLUTE = "/.+"
 PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 
 
@@ -103,6 +107,8 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
         wait_failure=read_failure(driver, "eventFailure"),
         driver_load=driver.whole("load"),
     )
+    driver_files = tuple(sorted((_driver_file(one) for one in top.list_of_fields("driverFiles")), key=_path))
+    cdi_hook = top.text("cdiHook", pattern=ABSOLUTE, like="/usr/bin/nvidia-cdi-hook")
     driver.refuse_others()
     top.refuse_others()
     problems.raise_if_any()
@@ -112,6 +118,8 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
         fail_shared_minors(gpus),
         links,
         files_of_all(gpus) if device_files is None else frozenset(device_files),
+        driver_files,
+        cdi_hook,
     )
     return NodeDescription(snapshot, failure, health)
 
@@ -148,6 +156,11 @@ def describe(description: NodeDescription) -> dict[str, Plain]:
             else {"deviceFiles": list[Plain](sorted(snapshot.device_files))}
         ),
         **({"events": events} if events else {}),
+        **present(
+            driverFiles=[present(path=one.path, links=list(one.links) or None) for one in snapshot.driver_files]
+            or None,
+            cdiHook=snapshot.cdi_hook,
+        ),
     }
 
 
@@ -205,6 +218,17 @@ def _mig_instance(fields: Fields, gpu_minor: int | None) -> MigInstance:
     )
     fields.refuse_others()
     return instance
+
+
+def _driver_file(fields: Fields) -> DriverFile:
+    path = fields.text("path", required=True, pattern=ABSOLUTE, like="/usr/bin/nvidia-smi")
+    file = DriverFile(path or "", fields.texts("links", "names") or ())
+    fields.refuse_others()
+    return file
+
+
+def _path(file: DriverFile) -> str:
+    return file.path
 
 
 def _capabilities(fields: Fields, usual: tuple[int, int] | None) -> tuple[int, int] | None:

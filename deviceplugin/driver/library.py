@@ -9,28 +9,19 @@ from pathlib import Path
 import pynvml
 
 from deviceplugin.driver.calls import failure_of
+from deviceplugin.driver.driverfiles import LIBRARY_DIRECTORIES
 from deviceplugin.driver.sysfs import nvidia_devices
 from deviceplugin.errors import DriverError
 from deviceplugin.model.node import Failure
 
 LIBRARY_NAME = "libnvidia-ml.so.1"
 
-LIBRARY_DIRECTORIES = (
-    "usr/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "lib64",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "usr/lib",
-    "usr/lib/x86_64-linux-gnu/nvidia/current",  # Debian's packages; the usual place is an absolute link
-    "usr/local/nvidia/lib64",  # GKE mounts the driver here
+SEARCHED = (
+    *LIBRARY_DIRECTORIES,
     "home/kubernetes/bin/nvidia/lib64",  # GKE, on the host
-    "opt/nvidia/lib64",
     "run/nvidia/driver/usr/lib64",  # the GPU operator's driver container, seen from the host
     "run/nvidia/driver/usr/lib/x86_64-linux-gnu",
     "run/nvidia/driver/usr/lib/aarch64-linux-gnu",
-    "run/opengl-driver/lib",  # NixOS
 )
 """Where distributions keep the library, below a driver root."""
 
@@ -126,13 +117,13 @@ class NvmlLibrary:
         yield from self._present(self._root)
 
     def _present(self, root: Path) -> Iterator[Path]:
-        for directory in LIBRARY_DIRECTORIES:
+        for directory in SEARCHED:
             candidate = root / directory / self._name
             if os.path.exists(candidate):
                 yield candidate
 
     def _not_found(self, refused: list[str]) -> str:
-        directories = ", ".join(LIBRARY_DIRECTORIES)
+        directories = ", ".join(SEARCHED)
         driver_root = f"{self._driver_root}" + ("" if os.path.isdir(self._driver_root) else " (no such directory)")
         return (
             f"{self._name} of the NVIDIA driver cannot be opened. Tried the loader's path, and below {driver_root} "

@@ -15,6 +15,7 @@ from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
 from deviceplugin.driver.capabilities import with_capabilities
 from deviceplugin.driver.checks import checks_of
 from deviceplugin.driver.devicefiles import device_directory, device_files
+from deviceplugin.driver.driverfiles import InstallationFinder
 from deviceplugin.driver.events import NvmlEvents
 from deviceplugin.driver.fresh import opens_in_a_new_process
 from deviceplugin.driver.late import LateGpus
@@ -60,6 +61,7 @@ class NvmlDriver:
         self._container_driver_root = container_driver_root
         self._session = NvmlSession(NvmlLibrary(container_driver_root, root))
         self._events = NvmlEvents(self._session)
+        self._installation = InstallationFinder(container_driver_root)
         self._root = root
         # A call can hang for a minute. This lock is held only to look at the two flags, never during one.
         self._flags = threading.Lock()
@@ -169,6 +171,7 @@ class NvmlDriver:
         ]
         nvlinks_of = _read_nvlinks(seen)
         self._late.lacking = self._lacks_one_of(on_the_bus, seen)
+        installation = self._installation.look(driver_version)
         handles = {one.gpu.uuid: one.handle for one in seen if one.gpu.uuid is not None}
         told_apart = fail_shared_minors(hide_shared_uuids(tuple(one.finished() for one in seen)))
         gpus = with_capabilities(self._root, told_apart)
@@ -178,6 +181,8 @@ class NvmlDriver:
             gpus=gpus,
             links=links(handles, nvlinks_of),
             device_files=device_files(device_directory(self._container_driver_root, self._root), gpus),
+            driver_files=installation.files,
+            cdi_hook=installation.hook,
         )
 
     def _lacks_one_of(self, on_the_bus: frozenset[str], seen: Sequence[_Seen]) -> bool:

@@ -122,11 +122,31 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverFile:
+    """A file of the driver's installation that containers need.
+
+    Attributes:
+        path: absolute, below the driver root: `/usr/lib/x86_64-linux-gnu/libcuda.so.570.133.20`.
+        links: other names in the same directory that lead to it: `libcuda.so.1`.
+    """
+
+    path: str
+    links: tuple[str, ...] = ()
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is a shared library rather than a program or firmware."""
+        return ".so." in self.path
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look at the driver: complete but for the GPUs that carry a failure, ordered by index.
 
     Attributes:
         device_files: which of the device files that matter here exist, named below /dev (model.devicefiles).
+        driver_files: libraries, programs and firmware of the driver, by path; empty when no driver root is mounted.
+        cdi_hook: path below the driver root of the program that runs CDI hooks; None when there is none.
     """
 
     driver_version: str | None = None
@@ -134,3 +154,5 @@ class Snapshot:
     gpus: tuple[Gpu, ...] = ()
     links: tuple[Link, ...] = field(default=())
     device_files: frozenset[str] = frozenset()
+    driver_files: tuple[DriverFile, ...] = ()
+    cdi_hook: str | None = None

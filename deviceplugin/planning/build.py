@@ -13,14 +13,13 @@ from deviceplugin.model.node import Gpu, Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
 from deviceplugin.planning import mps
 from deviceplugin.planning.candidate import Candidate, describe
-from deviceplugin.planning.delivering import delivery, start_problems, undeliverable, warnings
+from deviceplugin.planning.delivering import delivery, not_to_be_given, start_problems, warnings
 from deviceplugin.planning.links import link_scores
 from deviceplugin.planning.message import LIST_LIMIT_BYTES, largest_replicas, list_bytes
 from deviceplugin.planning.mig import lay_out
 from deviceplugin.planning.naming import idle_patterns
 from deviceplugin.planning.select import manage
 from deviceplugin.planning.sharing import Claim, claim
-from deviceplugin.planning.verdict import unhealthy
 
 MPS_WITH_MIXED = "using --mig-strategy=mixed is not supported with MPS"
 MPS_ON_MIG = "sharing using MPS is not supported for MIG devices"
@@ -56,12 +55,13 @@ class _Part:
         return f"{how}{first}{f' and {more} more' if more else ''} ({self.place})"
 
 
-def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) -> Plan:
+def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT, *, cdi_problem: str = "") -> Plan:
     """What a config makes of a node.
 
     Args:
         snapshot: in any order; a GPU with a failure is planned with what is known of it.
         health: verdicts beyond what the snapshot shows.
+        cdi_problem: why CDI names would not resolve, though the node has the files; empty when they do.
 
     Returns:
         A plan in which every GPU and MIG instance is in one resource or left out with the reason, itself or with its
@@ -87,10 +87,7 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) 
     errors = list(claims.errors)
     if not config.flags.mps_root:
         errors += [f"{one.origin}: {mps.NO_ROOT}" for one in _shared_by_mps(claims.claims)]
-    verdicts = unhealthy(snapshot, health)
-    for device in layout.candidates:
-        if device.uuid and (reason := undeliverable(device, snapshot, config.flags)):
-            verdicts.setdefault(device.uuid, reason)
+    verdicts = not_to_be_given(layout.candidates, snapshot, config.flags, health, cdi_problem)
     resources = []
     for name, parts in sorted(by_name.items()):
         resource = _resource(name, parts, snapshot, verdicts, config)

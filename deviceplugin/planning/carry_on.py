@@ -9,21 +9,23 @@ from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Health, LeftOut, Plan, Unit
 from deviceplugin.planning.build import NO_REPORT, planned_unit
 from deviceplugin.planning.candidate import Candidate, describe
-from deviceplugin.planning.verdict import unhealthy
+from deviceplugin.planning.delivering import delivery, not_to_be_given
 
 GONE = "the driver no longer reports it"
 NOT_PLANNED = "the config does not fit this node as it is now, so nothing new is offered"
 
 
-def carry_on(plan: Plan, snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT) -> Plan:
+def carry_on(
+    plan: Plan, snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT, *, cdi_problem: str = ""
+) -> Plan:
     """Keep a plan in force where `build` refuses to make another (design 3: a failed plan changes nothing).
 
     What is offered stays, but no plan outlives the health of its devices: a GPU that fails or goes is Unhealthy, and
-    what its containers get (index, minor number, NUMA node) is what the driver says now.
+    what its containers get (index, device files, NUMA node) is what the driver says now.
 
     Args:
         plan: the last good one.
-        snapshot, config, health: as for `build`, which raised ConfigError on them.
+        snapshot, config, health, cdi_problem: as for `build`, which raised ConfigError on them.
     """
     present = {
         one.uuid: one
@@ -31,14 +33,17 @@ def carry_on(plan: Plan, snapshot: Snapshot, config: Config, health: HealthRepor
         for one in (Candidate(gpu, instance, "", "") for instance in (None, *gpu.mig_instances))
         if one.uuid
     }
-    verdicts = unhealthy(snapshot, health)
+    verdicts = not_to_be_given(present.values(), snapshot, config.flags, health, cdi_problem)
+    delivered = delivery(snapshot, config.flags)
 
     def as_of_now(unit: Unit) -> Unit:
         if unit.uuid not in present:
             return replace(unit, health=Health.UNHEALTHY, reason=GONE)
         return planned_unit(present[unit.uuid], unit.replicas, verdicts, config, unit.mps)
 
-    resources = tuple(replace(one, units=tuple(map(as_of_now, one.units))) for one in plan.resources)
+    resources = tuple(
+        replace(one, units=tuple(map(as_of_now, one.units)), delivery=delivered) for one in plan.resources
+    )
     return replace(plan, resources=resources, left_out=tuple(_left_out(plan, snapshot)))
 
 

@@ -1,15 +1,27 @@
 """How the config's strategies deliver a node's devices to containers, and what the node lacks for that."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from deviceplugin.config.model import Flags
 from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.devicefiles import CONTROL, GDRCOPY, GDS_PREFIX, MOFED_PREFIXES, files_of, imex_file
+from deviceplugin.model.health import HealthReport
 from deviceplugin.model.node import Snapshot
 from deviceplugin.planning.candidate import Candidate
+from deviceplugin.planning.verdict import unhealthy
 
 ENVVAR, VOLUME_MOUNTS, CDI_ANNOTATIONS, CDI_CRI = "envvar", "volume-mounts", "cdi-annotations", "cdi-cri"
 """The words of deviceListStrategy."""
+
+
+def by_cdi(flags: Flags) -> bool:
+    """Whether containers are told CDI names."""
+    return CDI_ANNOTATIONS in flags.device_list_strategies or CDI_CRI in flags.device_list_strategies
+
+
+def device_root(flags: Flags) -> str:
+    """The directory on the host whose `dev` has the device files."""
+    return flags.nvidia_dev_root or flags.nvidia_driver_root
 
 
 def delivery(snapshot: Snapshot, flags: Flags) -> Delivery:
@@ -28,7 +40,7 @@ def delivery(snapshot: Snapshot, flags: Flags) -> Delivery:
         volume_mounts=VOLUME_MOUNTS in strategies,
         cdi_annotation_prefix=flags.cdi_annotation_prefix if CDI_ANNOTATIONS in strategies else None,
         cdi_field=CDI_CRI in strategies,
-        device_root=(flags.nvidia_dev_root or flags.nvidia_driver_root) if flags.pass_device_specs else None,
+        device_root=device_root(flags) if flags.pass_device_specs else None,
         common_files=tuple(passed),
         imex_channels=channels,
         extras=extras,
@@ -42,9 +54,36 @@ def extra_files(extra: str, snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(sorted(name for name in snapshot.device_files if name.startswith(prefixes)))
 
 
-def undeliverable(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
-    """Why a container could not use a GPU or MIG instance that itself works; empty when it could."""
-    return _channel_problem(snapshot, flags) or _capability_problem(device) or _missing_files(device, snapshot, flags)
+def not_to_be_given(
+    devices: Iterable[Candidate], snapshot: Snapshot, flags: Flags, health: HealthReport, cdi_problem: str
+) -> dict[str, str]:
+    """Why GPUs and MIG instances can't be given out: what ails them, or what a container would lack.
+
+    Args:
+        health, cdi_problem: as for `build`.
+
+    Returns:
+        UUID -> reason; those that can be given out are absent.
+    """
+    reasons = unhealthy(snapshot, health)
+    for device in devices:
+        if device.uuid and (reason := undeliverable(device, snapshot, flags, cdi_problem)):
+            reasons.setdefault(device.uuid, reason)
+    return reasons
+
+
+def undeliverable(device: Candidate, snapshot: Snapshot, flags: Flags, cdi_problem: str) -> str:
+    """Why a container could not use a GPU or MIG instance that itself works; empty when it could.
+
+    Args:
+        cdi_problem: why the CDI specifications are not in place; empty when they are.
+    """
+    return (
+        _channel_problem(snapshot, flags)
+        or _capability_problem(device)
+        or _missing_files(device, snapshot, flags)
+        or (f"its CDI name would not resolve: {cdi_problem}" if cdi_problem and by_cdi(flags) else "")
+    )
 
 
 def start_problems(devices: Sequence[Candidate], snapshot: Snapshot, flags: Flags) -> Iterator[str]:
@@ -58,6 +97,11 @@ def warnings(devices: Sequence[Candidate], snapshot: Snapshot, flags: Flags) -> 
     if not flags.imex_required:
         for channel in _absent_channels(snapshot, flags):
             yield f"imex.channelIDs: /dev/{imex_file(channel)} does not exist: containers get no channel {channel}"
+    if planned.cdi and not snapshot.driver_files:
+        yield (
+            f"no file of the driver is found below {flags.container_driver_root} in this container, so CDI gives "
+            f"containers device files but no libraries: mount the host's driver root there"
+        )
     for name in planned.extras:
         if planned.cdi and name not in planned.cdi_extras:
             yield f"{name}Enabled: this node has no device file of it, so containers get no CDI name for it"
@@ -89,8 +133,10 @@ def _missing_files(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
     (reports G2, L1). A whole GPU's own file is passed on unseen, as NVIDIA's plugin does (golden 098): the host may
     have what this container does not see.
     """
+    if by_cdi(flags) and device.gpu.failure is None and not files_of(device.gpu, device.instance):
+        return "the driver does not say its minor number, so no CDI name of it can resolve"
     by_files = flags.pass_device_specs and device.instance is not None
-    return _missing(device, snapshot) if by_files or delivery(snapshot, flags).cdi else ""
+    return _missing(device, snapshot) if by_files or by_cdi(flags) else ""
 
 
 def _missing(device: Candidate, snapshot: Snapshot) -> str:

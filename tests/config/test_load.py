@@ -116,6 +116,7 @@ def test_every_key_of_nvidias_file_is_understood(tmp_path: Path) -> None:
         nvidia_driver_root="/run/nvidia/driver",
         nvidia_dev_root="/run/nvidia/dev",
         device_id_strategy=DeviceIdStrategy.INDEX,
+        cdi_hook_path="/usr/bin/nvidia-ctk",
         container_driver_root="/host",
         mps_root="/run/nvidia/mps",
         shared_devices_allocation_policy=AllocationPolicy.PACKED,

@@ -238,7 +238,7 @@ def test_every_problem_is_said_at_once_in_order_of_line(tmp_path: Path) -> None:
     text = (
         "sharing:\n  timeSlicing:\n    renameByDefault: on\n    resources:\n    - name: a/b/c\n      replicas: '4'\n"
         "      devices: [some, 1.5]\nflags:\n  migStrategy: both\n"
-        "  plugin:\n    deviceListStrategy: [cdi-cri]\nzebra: 1\n"
+        "  deviceDiscoveryStrategy: wsl\nzebra: 1\n"
     )
     found = problems(tmp_path, text)
     assert [problem.split(": ")[:2] for problem in found] == [
@@ -248,8 +248,8 @@ def test_every_problem_is_said_at_once_in_order_of_line(tmp_path: Path) -> None:
         ["config.yaml:7", "sharing.timeSlicing.resources[0].devices[0]"],
         ["config.yaml:7", "sharing.timeSlicing.resources[0].devices[1]"],
         ["config.yaml:9", "flags.migStrategy"],
-        ["config.yaml:11", "flags.plugin.deviceListStrategy"],
-        ["config.yaml:12", "zebra"],
+        ["config.yaml:10", "flags.deviceDiscoveryStrategy"],
+        ["config.yaml:11", "zebra"],
     ]
 
 
@@ -296,14 +296,6 @@ def test_lenient_turns_exactly_unknown_and_repeated_keys_into_warnings(tmp_path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "flags:\n  plugin:\n    deviceListStrategy: [envvar, cdi-cri]",
-            "3: flags.plugin.deviceListStrategy: found cdi-cri",
-        ),
-        (
-            "flags:\n  plugin:\n    deviceListStrategy: cdi-annotations",
-            "3: flags.plugin.deviceListStrategy: found cdi-annotations",
-        ),
         ("flags:\n  deviceDiscoveryStrategy: tegra", "2: flags.deviceDiscoveryStrategy: found tegra"),
         ("flags:\n  deviceDiscoveryStrategy: wsl", "2: flags.deviceDiscoveryStrategy: found wsl"),
     ],
@@ -313,13 +305,6 @@ def test_what_is_not_offered_yet_is_refused_by_name(tmp_path: Path, text: str, s
         load_config(write(tmp_path, text))
     assert refused.value.problems == tuple(problem for problem in refused.value.problems if said in problem)
     assert "which this version does not offer yet, expected" in refused.value.problems[0]
-
-
-def test_all_that_is_not_offered_is_listed_at_once(tmp_path: Path) -> None:
-    text = "flags: {deviceDiscoveryStrategy: wsl, plugin: {deviceListStrategy: [cdi-cri, cdi-annotations]}}\n"
-    with pytest.raises(NotOfferedError) as refused:
-        load_config(write(tmp_path, text))
-    assert len(refused.value.problems) == 3
 
 
 def test_values_that_switch_nothing_on_are_taken(tmp_path: Path) -> None:

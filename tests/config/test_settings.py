@@ -41,8 +41,8 @@ NVIDIAS = [
     (("imex-channel-ids",), ("IMEX_CHANNEL_IDS",), "0"),
     (("imex-required",), ("IMEX_REQUIRED",), "true"),
     (("kubelet-socket",), ("KUBELET_SOCKET",), "/x/kubelet.sock"),
-    (("cdi-feature-flags",), ("CDI_FEATURE_FLAGS",), "x"),
-    (("cdi-disable-hooks",), ("CDI_DISABLE_HOOKS",), "x"),
+    (("cdi-feature-flags",), ("CDI_FEATURE_FLAGS",), "disable-nvsandbox-utils"),
+    (("cdi-disable-hooks",), ("CDI_DISABLE_HOOKS",), "all"),
 ]
 
 
@@ -231,13 +231,13 @@ def test_a_flag_hides_its_variable_even_where_that_is_wrong() -> None:
 
 
 def test_what_is_not_offered_is_refused_by_the_name_of_its_flag_or_variable() -> None:
-    overrides = parse("--cdi-feature-flags=a,b", DEVICE_DISCOVERY_STRATEGY="wsl", CDI_DISABLE_HOOKS="all").overrides
+    features = "disable-nvsandbox-utils,enable-coherent-annotations"
+    overrides = parse(f"--cdi-feature-flags={features}", DEVICE_DISCOVERY_STRATEGY="wsl").overrides
     with pytest.raises(NotOfferedError) as error:
         load_config(None, overrides)
     assert [problem.split(", which")[0] for problem in error.value.problems] == [
         "environment variable DEVICE_DISCOVERY_STRATEGY: found wsl",
-        "--cdi-feature-flags: found [a, b]",
-        "environment variable CDI_DISABLE_HOOKS: found [all]",
+        "--cdi-feature-flags: found enable-coherent-annotations",
     ]
 
 
@@ -267,7 +267,7 @@ def test_help_names_every_flag_variable_and_key() -> None:
     for setting in (*PLUGIN_SETTINGS, *PROCESS_SETTINGS):
         for word in (*(f"--{flag}" for flag in setting.flags), *setting.variables):
             assert word in text
-    assert "not offered yet: cdi-annotations, cdi-cri" in text
+    assert "not offered yet: tegra, wsl" in text
 
 
 def test_flags_can_be_part_of_a_larger_command_line() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.driver.nvml import NvmlDriver
 from tests.driver.bench import Bench
-from tests.nvml_standin import Control, bound_pynvml, build
+from tests.nvml_standin import DRIVER_ROOT, Control, bound_pynvml, build
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def bench(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     node_file, root = tmp_path / "node.txt", tmp_path / "root"
     monkeypatch.setenv("NVML_STANDIN_NODE", str(node_file))
     monkeypatch.setenv("NVML_STANDIN_CONTROL", str(tmp_path / "faults"))
-    driver = NvmlDriver(tmp_path / "no-driver-root", root)
+    driver = NvmlDriver(root / DRIVER_ROOT, root)
     with bound_pynvml(library, tmp_path):
         yield Bench(driver, node_file, root, Control(tmp_path / "faults"))
         driver.close()

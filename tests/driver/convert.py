@@ -17,9 +17,10 @@ from deviceplugin.driver.described_health import DescribedHealth
 from deviceplugin.driver.description import NodeDescription, describe
 from deviceplugin.model.devicefiles import files_of_all, imex_file
 from deviceplugin.model.health import Check, Condition, DriverEvent, Xid
-from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
+from deviceplugin.model.node import DriverFile, Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 from tests.nvml_standin import NodeDescription as NodeText
 from tests.nvml_standin import NodeGpu, parse_node
+from tests.nvml_standin import sandbox as sandbox_files
 
 
 def node_text_to_description(
@@ -50,6 +51,8 @@ def node_text_to_description(
         cuda_version=f"{node.cuda // 1000}.{node.cuda % 1000 // 10}",
         gpus=gpus,
         links=tuple(_links(node, told.lost)),
+        driver_files=tuple(_driver_files(node.driver)) if sandbox.get("driver_root") else (),
+        cdi_hook=f"/usr/bin/{sandbox_files.HOOK_PROGRAM}" if sandbox.get("driver_root") else None,
         device_files=(files_of_all(gpus) | added) - set(sandbox.get("no_dev", ())),
     )
     init_code = told.init_code or node.init_return
@@ -150,6 +153,14 @@ def _gpu(gpu: NodeGpu, *, no_numa: bool, caps: bool) -> Gpu:
         ),
         nvswitch_links=gpu.nvswitch_links,
     )
+
+
+def _driver_files(version: str) -> list[DriverFile]:
+    """What the sandbox installs."""
+    files = [DriverFile(f"/usr/bin/{name}") for name in sandbox_files.PROGRAMS]
+    for name, links in sandbox_files.LIBRARY_LINKS.items():
+        files.append(DriverFile(f"/{sandbox_files.LIBRARY_DIRECTORY}/{name}.so.{version}", links))
+    return sorted(files, key=lambda file: file.path)
 
 
 def _links(node: NodeText, lost: set[int]) -> list[Link]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from deviceplugin.driver.library import LIBRARY_DIRECTORIES, NvmlLibrary
+from deviceplugin.driver.library import SEARCHED, NvmlLibrary
 from deviceplugin.errors import DriverError
 from tests.driver.bench import Bench, gpu_line
 from tests.nvml_standin import write_sysfs
@@ -45,7 +45,7 @@ def test_found_by_the_loader(bench: Bench, library: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("directory", ["usr/lib64", "opt/nvidia/lib64"])
 def test_found_below_the_driver_root(bench: Bench, library: Path, tmp_path: Path, directory: str) -> None:
-    assert directory in LIBRARY_DIRECTORIES
+    assert directory in SEARCHED
     place = tmp_path / "driver-root" / directory
     place.mkdir(parents=True)
     (place / library.name).symlink_to(library)
@@ -69,7 +69,7 @@ def no_library(bench: Bench) -> Bench:
 
 def test_missing_names_every_place(no_library: Bench, tmp_path: Path) -> None:
     message = missing(tmp_path / "driver-root", no_library.root)
-    assert all(directory in message for directory in LIBRARY_DIRECTORIES)
+    assert all(directory in message for directory in SEARCHED)
     assert f"{tmp_path / 'driver-root'} (no such directory)" in message
     assert f"{ABSENT}: cannot open shared object file" in message
 

@@ -9,11 +9,13 @@ from typing import Any, Final
 
 from deviceplugin.model.ids import unit_of
 from tests.goldens.case import Json
+from tests.goldens.cdi import compare_specs
 
 COMPARED: Final = MappingProxyType(
     {
         "exit": "zero, not zero, or null: still serving at the end",
         "resources": "the names that the kubelet accepted",
+        "cdi_specs": "the files, their devices, nodes, mounts, hooks and variables (tests.goldens.cdi)",
         "resources.endpoint": "the socket's name, which drop-in.md 1 wants byte for byte",
         "resources.options": "what GetDevicePluginOptions answers, the only options that count (contract R9)",
         "resources.devices": "ids with health and NUMA nodes, as a set: NVIDIA's order is random",
@@ -28,7 +30,6 @@ INFORMATION: Final = MappingProxyType(
         "log": "other words",
         "fatal": "other words; `exit` says whether it ended",
         "effective_config": "ours is `plan` and `status`",
-        "cdi_specs": "belongs to the CDI strategies, which are not offered yet",
         "resources.register_options": "the kubelet ignores them (contract R9)",
         "resources.version": "the kubelet stand-in refuses another one (contract R3)",
     }
@@ -56,7 +57,11 @@ def compare(
         preference: the rule for preferred answers.
         score: the link score of a set of ids; for BY_SCORE.
     """
-    return [*_exits(expected["exit"], got["exit"]), *_resources(expected, got, preference, score)]
+    return [
+        *_exits(expected["exit"], got["exit"]),
+        *_resources(expected, got, preference, score),
+        *compare_specs(expected["cdi_specs"], got["cdi_specs"]),
+    ]
 
 
 def _exits(expected: int | None, got: int | None) -> Iterator[str]:

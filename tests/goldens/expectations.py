@@ -1,8 +1,6 @@
-"""What each recorded case must come to: agree, differ on purpose, or be refused by name since not offered yet."""
+"""What each recorded case must come to: agree, or differ on purpose."""
 
-from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,37 +21,17 @@ UNKNOWN_ID: Final = "GPU-unknown"
 OPTIONS: Final = MappingProxyType({"get_preferred_allocation_available": True, "pre_start_required": False})
 
 
-@dataclass(frozen=True, slots=True)
-class NotOffered:
-    """Cases that need what this version does not offer yet.
-
-    Attributes:
-        refused: case number -> the setting whose name the refusal at start must contain.
-    """
-
-    refused: Mapping[str, str]
-
-
-def _load(name: str) -> Any:
-    path = Path(__file__).with_name(name)
-    return load_plain(path.read_bytes(), str(path))
-
-
-def not_offered() -> NotOffered:
-    """The list of not_offered.yaml."""
-    listed = _load("not_offered.yaml")
-    return NotOffered(listed["refused"])
-
-
 def differences() -> Json:
     """The cases of differences.yaml by number, as they stand there."""
-    listed: Json = _load("differences.yaml")
-    return listed
+    path = Path(__file__).with_name("differences.yaml")
+    listed: Any = load_plain(path.read_bytes(), str(path))
+    return dict(listed)
 
 
 def expected_answers(case: Case, difference: Json | None) -> Json:
     """What a case must come to: its recording, or with a difference our own answers in the same form."""
     recorded: Json = {key: deepcopy(case.expected[key]) for key in ("exit", "resources")}
+    recorded["cdi_specs"] = case.expected.get("cdi_specs", {})
     if difference is None:
         return recorded
     if "resources" in difference:
@@ -61,7 +39,7 @@ def expected_answers(case: Case, difference: Json | None) -> Json:
             name: _own_resource(full_ids(words, case.node()), recorded)
             for name, words in difference["resources"].items()
         }
-        return {"exit": difference["exit"], "resources": resources}
+        return {"exit": difference["exit"], "resources": resources, "cdi_specs": {}}
     if not difference.get("repeats", True):
         _leave_out_repeats(recorded)
     for name, answers in full_ids(difference.get("allocate", {}), case.node()).items():

@@ -124,12 +124,13 @@ def run_case(case: Case, driver: str, expected: Json) -> Outcome:
         if node.process.poll() is not None:
             status = node.wait_exit()
             assert "Traceback" not in node.log, f"{case.name}: it did not refuse but crash:\n{node.log}"
-            return Outcome({"exit": status, "resources": {}}, node.log, {})
+            return Outcome({"exit": status, "resources": {}, "cdi_specs": node.cdi_specs()}, node.log, {})
         endpoints = {record.resource: record.endpoint for record in node.kubelet.registrations if record.error is None}
         resources = {name: _ask(node, name, endpoints[name], expected) for name in sorted(endpoints)}
         status = node.stop()
         assert status == 0, f"{case.name}: stopped by SIGTERM, it ended with {status}"
-        return Outcome({"exit": None, "resources": resources}, node.log, ready)
+        # After the end: pods that run still need their names.
+        return Outcome({"exit": None, "resources": resources, "cdi_specs": node.cdi_specs()}, node.log, ready)
 
 
 def _ask(node: Node, name: str, endpoint: str, expected: Json) -> Json:

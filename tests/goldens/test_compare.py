@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cdi.schema import violations
 from tests.goldens.case import Json, case_names, full_ids, read_case
 from tests.goldens.compare import Preference, compare, phrase, shape
 from tests.goldens.expectations import expected_answers
@@ -113,7 +114,7 @@ def test_a_planted_mistake_is_found(plant: str) -> None:
 
 
 def test_any_exit_but_zero_will_do() -> None:
-    ended: Json = {"exit": 1, "resources": {}}
+    ended: Json = {"exit": 1, "resources": {}, "cdi_specs": {}}
     assert compare(ended, ended | {"exit": 2}) == []
     assert compare(ended, ended | {"exit": 0})
     assert compare(ended, ended | {"exit": None})
@@ -206,3 +207,44 @@ def test_short_ids_are_spelled_out() -> None:
         "b": "GPU-x",
         "c": 1,
     }
+
+
+Spec = dict[str, Any]
+SPEC_PLANTS: dict[str, tuple[Callable[[Json, Spec], Any], str]] = {
+    "file missing": (lambda specs, spec: specs.clear(), "not written"),
+    "file too many": (
+        lambda specs, spec: specs.update({"k8s.device-plugin.nvidia.com-gds.json": spec}),
+        "not expected",
+    ),
+    "other kind": (lambda specs, spec: spec.update(kind="nvidia.com/gpu"), "kind"),
+    "device missing": (lambda specs, spec: spec["devices"].pop(), "missing"),
+    "device twice": (lambda specs, spec: spec["devices"].append(spec["devices"][0]), "two devices"),
+    "other node": (
+        lambda specs, spec: spec["devices"][0]["containerEdits"]["deviceNodes"][0].update(hostPath="/dev/nvidia7"),
+        "deviceNodes",
+    ),
+    "node missing": (lambda specs, spec: spec["containerEdits"]["deviceNodes"].pop(), "deviceNodes"),
+    "library missing": (lambda specs, spec: spec["containerEdits"]["mounts"].pop(), "mounts"),
+    "writable library": (lambda specs, spec: spec["containerEdits"]["mounts"][0].update(options=["rw"]), "mounts"),
+    "hook missing": (lambda specs, spec: spec["containerEdits"]["hooks"].pop(), "hooks"),
+    "other folder": (lambda specs, spec: spec["containerEdits"]["hooks"][2]["args"].append("/x"), "hooks"),
+    "not void": (lambda specs, spec: spec["containerEdits"]["env"].pop(), "env"),
+}
+
+
+@pytest.mark.parametrize("plant", SPEC_PLANTS)
+def test_a_wrong_specification_is_found(plant: str) -> None:
+    name = "083-cdi-cri"
+    got = deepcopy(recorded(name))
+    change, finding = SPEC_PLANTS[plant]
+    change(got["cdi_specs"], got["cdi_specs"]["k8s.device-plugin.nvidia.com-gpu.json"])
+    findings = compare(expected_answers(read_case(name), None), got)
+    assert findings
+    assert all(finding in one for one in findings), findings
+
+
+def test_every_recorded_specification_is_valid() -> None:
+    """Else the schema is stricter than what runtimes take."""
+    specs = [spec for name in case_names() for spec in read_case(name).expected.get("cdi_specs", {}).values()]
+    assert len(specs) == 10
+    assert [finding for spec in specs for finding in violations(spec)] == []

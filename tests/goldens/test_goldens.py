@@ -1,14 +1,15 @@
-"""Every recorded case passes, differs with a reason, or is refused by name since not offered yet; on both drivers."""
+"""Every recorded case passes, or differs with a reason; on both drivers."""
 
 import pytest
 
+from tests.cdi.schema import violations
 from tests.goldens.case import Json, case_names, read_case
+from tests.goldens.cdi import unresolved
 from tests.goldens.compare import COMPARED, INFORMATION, Preference, compare
 from tests.goldens.expectations import (
     PERMITTED,
     differences,
     expected_answers,
-    not_offered,
     preference,
 )
 from tests.goldens.links import set_score
@@ -16,9 +17,7 @@ from tests.goldens.pool import CasePool
 from tests.serving.harness import DRIVERS
 
 NAMES = case_names()
-LISTS = not_offered()
 DIFFERENCES = differences()
-SERVED = [name for name in NAMES if name[:3] not in LISTS.refused]
 both_drivers = pytest.mark.parametrize("driver", DRIVERS)
 
 
@@ -35,7 +34,7 @@ def disagreements(name: str, result: Json, expected: Json, rule: Preference) -> 
 
 
 @both_drivers
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", NAMES)
 def test_agrees_or_differs_as_stated(name: str, driver: str, pool: CasePool) -> None:
     case = read_case(name)
     expected = expected_answers(case, DIFFERENCES.get(case.number))
@@ -43,20 +42,23 @@ def test_agrees_or_differs_as_stated(name: str, driver: str, pool: CasePool) -> 
     assert disagreements(name, outcome.result, expected, preference(case)) == [], outcome.log
 
 
-@both_drivers
-@pytest.mark.parametrize("name", by_folder(LISTS.refused))
-def test_what_is_not_offered_is_refused_by_name(name: str, driver: str, pool: CasePool) -> None:
-    outcome = pool.outcome(name, driver)
-    assert outcome.result == {"exit": 1, "resources": {}}, outcome.log
-    setting = LISTS.refused[name[:3]]
-    assert any(setting in line and "this version" in line for line in outcome.log.splitlines()), outcome.log
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_both_drivers_come_to_the_same(name: str, pool: CasePool) -> None:
     simulated, nvml = (pool.outcome(name, driver) for driver in DRIVERS)
     assert simulated.result == nvml.result
     assert simulated.ready.get("ok") == nvml.ready.get("ok")
+
+
+@both_drivers
+@pytest.mark.parametrize("name", [name for name in NAMES if read_case(name).expected.get("cdi_specs")])
+def test_cdi_names_resolve_in_valid_specifications(name: str, driver: str, pool: CasePool) -> None:
+    result = pool.outcome(name, driver).result
+    specs = result["cdi_specs"]
+    assert [finding for spec in specs.values() for finding in violations(spec)] == []
+    answers = [answer["response"] for resource in result["resources"].values() for answer in resource["allocate"]]
+    names = [cdi_name for answer in answers for cdi_name in answer.get("cdi", ())]
+    assert names
+    assert unresolved(specs, names) == []
 
 
 @both_drivers
@@ -85,12 +87,9 @@ def test_differences_are_among_the_permitted() -> None:
     assert DIFFERENCES.keys() <= PERMITTED
 
 
-def test_no_case_stands_on_two_lists_and_none_is_made_up() -> None:
-    """What is on no list must agree with its recording, so no case goes unjudged."""
-    lists = [DIFFERENCES.keys(), LISTS.refused.keys()]
-    stated = [number for numbers in lists for number in numbers]
-    assert len(stated) == len(set(stated))
-    assert set(stated) <= {name[:3] for name in NAMES}
+def test_no_difference_is_made_up() -> None:
+    """What is not on the list must agree with its recording, so no case goes unjudged."""
+    assert DIFFERENCES.keys() <= {name[:3] for name in NAMES}
     assert len(NAMES) == len({name[:3] for name in NAMES}) == 96
 
 

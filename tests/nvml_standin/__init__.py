@@ -22,9 +22,10 @@ from tests.nvml_standin.node import (
     Profile,
     parse_node,
 )
-from tests.nvml_standin.sandbox import FILE_OPTIONS, capability_minor, mig_minors, write_sysfs
+from tests.nvml_standin.sandbox import DRIVER_ROOT, FILE_OPTIONS, capability_minor, mig_minors, write_sysfs
 
 __all__ = [
+    "DRIVER_ROOT",
     "FILE_OPTIONS",
     "MODELS",
     "PROFILES",

@@ -1,15 +1,26 @@
 """Writes the files around a driver that programs read beside NVML: /sys, /proc and /dev below a root of choice."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tests.nvml_standin.node import NodeDescription, NodeGpu, parse_node
 
-FILE_OPTIONS: Final = ("no_numa_file", "no_dev", "extra_dev", "imex", "caps")
+FILE_OPTIONS: Final = ("no_numa_file", "no_dev", "extra_dev", "imex", "caps", "driver_root")
 """The keys of cmd.json's `sandbox` that `write_sysfs` takes."""
 _GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8  # what the driver numbers capability nodes for
 _DEVICE_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+
+
+DRIVER_ROOT: Final = "driver-root"
+"""Where `write_sysfs` puts the mounted driver root."""
+LIBRARY_DIRECTORY: Final = "usr/lib/x86_64-linux-gnu"
+LIBRARY_LINKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"libcuda": ("libcuda.so", "libcuda.so.1"), "libnvidia-ml": ("libnvidia-ml.so.1",), "libnvidia-ptxjitcompiler": ()}
+)
+PROGRAMS: Final = ("nvidia-smi", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
+HOOK_PROGRAM: Final = "nvidia-ctk"
 
 
 def capability_minor(gpu_minor: int, gpu_instance: int, compute_instance: int | None = None) -> int:
@@ -39,6 +50,7 @@ def write_sysfs(
     extra_dev: Iterable[str] = (),
     imex: Iterable[int] = (),
     caps: bool = True,
+    driver_root: bool = False,
 ) -> NodeDescription:
     """Creates `root/sys`, `root/proc` and `root/dev` for a node; the options are cmd.json's `sandbox`.
 
@@ -54,10 +66,14 @@ def write_sysfs(
         extra_dev: names below /dev to add, e.g. `infiniband/uverbs0`.
         imex: channels to create in /dev/nvidia-caps-imex-channels.
         caps: false for no mig-minors file and no capability nodes.
+        driver_root: whether `root/driver-root` has the driver's installation, as the recorder's had, and a program
+            for CDI hooks.
     """
     node = parse_node(node_text)
     for gpu in node.gpus:
         _write_pci(root / "sys/bus/pci/devices" / gpu.pci_address, gpu, numa=not no_numa_file)
+    if driver_root:
+        _install(root / DRIVER_ROOT, node.driver)
     if node.init_return:
         _make_devices(root / "dev", frozenset())
         return node
@@ -68,6 +84,19 @@ def write_sysfs(
         devices += [f"nvidia-caps/nvidia-cap{minor}" for minor in _capabilities(node)]
     _make_devices(root / "dev", frozenset(devices) - frozenset(no_dev))
     return node
+
+
+def _install(root: Path, version: str) -> None:
+    for name, links in LIBRARY_LINKS.items():
+        library = root / LIBRARY_DIRECTORY / f"{name}.so.{version}"
+        _write(library)
+        for link in links:
+            path = library.with_name(link)
+            if not path.is_symlink():
+                path.symlink_to(library.name)
+    for name in (*PROGRAMS, HOOK_PROGRAM):
+        _write(root / "usr/bin" / name)
+        (root / "usr/bin" / name).chmod(0o755)
 
 
 def _make_devices(directory: Path, names: frozenset[str]) -> None:

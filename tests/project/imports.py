@@ -16,7 +16,7 @@ PACKAGE = "deviceplugin"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
     frozenset({"app"}),
-    frozenset({"observe", "kubelet", "mps", "health", "driver", "simulator"}),
+    frozenset({"observe", "kubelet", "mps", "health", "driver", "simulator", "cdi"}),
     frozenset({"allocation", "planning"}),
     frozenset({"config"}),
     frozenset({"model"}),

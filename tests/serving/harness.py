@@ -1,6 +1,7 @@
 """A node under test: the real daemon as a process, on either driver, against the kubelet stand-in."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.simulator import AdmittedPod, Clock, Container, Kubelet, Pod
 from tests import mps_standin
 from tests.driver.convert import node_text_to_description
-from tests.nvml_standin import FILE_OPTIONS, Control, build, write_sysfs
+from tests.nvml_standin import DRIVER_ROOT, FILE_OPTIONS, Control, build, write_sysfs
 
 DRIVERS = ("simulated", "nvml")
 
@@ -174,12 +175,24 @@ class Node:
         """Where the daemon serves its status."""
         return self.root / "status.sock"
 
+    @property
+    def cdi_root(self) -> Path:
+        """Where the daemon writes CDI specifications."""
+        return self.root / "cdi"
+
+    def cdi_specs(self) -> dict[str, Any]:
+        """The CDI specifications as a container runtime finds them, by file."""
+        return {path.name: json.loads(path.read_text()) for path in sorted(self.cdi_root.glob("*.json"))}
+
     def flags(self) -> list[str]:
         """The flags that tie a command to this node."""
         driver = f"simulated:{self.node_file}" if self.driver == "simulated" else f"nvml:{self.root / 'sysroot'}"
         flags = [f"--driver={driver}", f"--kubelet-socket={self.kubelet.registration_socket}"]
         flags += [f"--kubelet-root-dir={self.root}", f"--status-socket={self.status_socket}"]
         flags.append(f"--mps-container-root={self.mps_root}")
+        flags.append(f"--cdi-root={self.cdi_root}")
+        if self.driver == "nvml" and self._sandbox.get("driver_root"):
+            flags.append(f"--driver-root-ctr-path={self.root / 'sysroot' / DRIVER_ROOT}")
         if self.config_path is not None:
             flags.append(f"--config-file={self.config_path}")
         return flags + list(self._args)

@@ -277,7 +277,7 @@ def test_flags_and_variables_reach_the_plan(driver: str, tmp_path: Path) -> None
     ("args", "status", "word"),
     [
         (["--no-such-flag"], 2, "no-such-flag"),
-        (["--device-list-strategy=cdi-cri"], 1, "cdi-cri"),
+        (["--cdi-feature-flags=enable-coherent-annotations"], 1, "enable-coherent-annotations"),
         (["--device-discovery-strategy=tegra"], 1, "tegra"),
     ],
 )

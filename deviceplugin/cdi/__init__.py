@@ -1,0 +1,1 @@
+"""The files that tell container runtimes what our CDI names mean."""

@@ -1,0 +1,107 @@
+"""Keeps the CDI directory as it should be: every file that runtimes find there is whole, and ours are never stale."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from deviceplugin.model.cdi import CLASSES, CdiSpec, file_name
+
+log = logging.getLogger(__name__)
+
+Identity = tuple[int, int, int]
+
+
+class CdiDirectory:
+    """Our files in the directory that container runtimes read CDI specifications from.
+
+    Nothing is kept in memory but what was written last, as hash and identity of each file.
+
+    Args:
+        path: usually /var/run/cdi, on a file system in memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written: dict[str, tuple[int, Identity]] = {}
+
+    def ensure(self, specs: Iterable[CdiSpec], *, removable: bool) -> str:
+        """Make the directory hold these specifications.
+
+        A file is replaced as a whole and only when its content is another. Never raises.
+
+        Args:
+            removable: whether no pod can hold a name, so that files of ours with no specification here may go.
+
+        Returns:
+            Why the specifications are not all in place; empty when they are.
+        """
+        wanted = {file_name(spec.device_class): spec for spec in specs}
+        try:
+            for name, spec in wanted.items():
+                self._write(name, spec.text.encode())
+            if removable:
+                self._remove(name for name in map(file_name, CLASSES) if name not in wanted)
+        except OSError as error:
+            where = error.filename or self._path
+            return f"{where}: {error.strerror}; CDI specifications must be written to {self._path} on the host"
+        return ""
+
+    def intact(self) -> bool:
+        """Whether every file is still the one that was written: somebody may have emptied the directory."""
+        return all(_identity(self._path / name) == identity for name, (_, identity) in self._written.items())
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self._path / name
+        known = self._written.get(name)
+        if known is not None and known[0] == hash(data) and known[1] == _identity(path):
+            return
+        self._written.pop(name, None)
+        if _content(path) != data:
+            self._path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _replace(path, data)
+            log.info("CDI specification written: %s", path)
+        identity = _identity(path)
+        if identity is None:
+            raise FileNotFoundError(2, "it vanished as soon as it was written", str(path))
+        self._written[name] = hash(data), identity
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._written.pop(name, None)
+            try:
+                (self._path / name).unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            log.info("CDI specification removed, nobody can hold a name in it: %s", self._path / name)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write beside the file and rename: runtimes read at any moment, and take no file but *.json and *.yaml."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o644)
+            file.write(data)
+        temporary.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _identity(path: Path) -> Identity | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

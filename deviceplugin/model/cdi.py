@@ -1,0 +1,37 @@
+"""The names that the Container Device Interface knows our devices by. They are NVIDIA's plugin's: pods that run keep
+theirs when one plugin replaces the other.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+VENDOR: Final = "k8s.device-plugin.nvidia.com"
+GPU_CLASS: Final = "gpu"
+IMEX_CLASS: Final = "imex-channel"
+EXTRA_CLASSES: Final = ("gdrcopy", "gds", "mofed")
+CLASSES: Final = (GPU_CLASS, IMEX_CLASS, *EXTRA_CLASSES)
+ALL: Final = "all"
+"""The one device of each class of EXTRA_CLASSES."""
+
+
+def qualified_name(device_class: str, name: str) -> str:
+    """The fully qualified name of a device: `k8s.device-plugin.nvidia.com/gpu=GPU-...`."""
+    return f"{VENDOR}/{device_class}={name}"
+
+
+def file_name(device_class: str) -> str:
+    """The file that specifies a class of ours."""
+    return f"{VENDOR}-{device_class}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CdiSpec:
+    """What stands in one file of the CDI directory.
+
+    Attributes:
+        device_class: of CLASSES.
+        text: JSON, valid by the CDI specification.
+    """
+
+    device_class: str
+    text: str

@@ -1,0 +1,1 @@
+"""CDI specifications: what is in them, and the files."""

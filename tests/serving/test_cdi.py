@@ -1,0 +1,118 @@
+"""CDI names that pods get resolve, whatever happens to the node, the config and the files."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+
+from deviceplugin.simulator import RunOptions
+from tests.goldens.cdi import unresolved
+from tests.serving.harness import DRIVERS, MIG_NODE, TWO_T4, Node, gpu_uuid
+from tests.serving.test_answers import options
+
+pytestmark = pytest.mark.parametrize("driver", DRIVERS)
+
+GPU = "nvidia.com/gpu"
+VENDOR = "k8s.device-plugin.nvidia.com"
+FILE = f"{VENDOR}-gpu.json"
+CDI = "flags:\n  plugin:\n    deviceListStrategy: [cdi-cri]\nversion: v1\n"
+ANNOTATED = CDI.replace("cdi-cri", "cdi-annotations")
+ENVVAR = CDI.replace("cdi-cri", "envvar")
+
+
+def look_again(node: Node) -> None:
+    assert node.process is not None
+    node.process.send_signal(signal.SIGHUP)
+
+
+def names(answer: RunOptions) -> list[str]:
+    """The CDI names that a container got, by field and by annotation."""
+    annotated = [name for key, text in answer.annotations.items() if VENDOR in text for name in text.split(",")]
+    return [*answer.cdi_devices, *annotated]
+
+
+def wait_specs(node: Node, wanted: Any) -> None:
+    """Wait until the specifications satisfy the predicate; between writes they are always whole."""
+    node.kubelet.wait_for(lambda: wanted(node.cdi_specs()), 15)
+
+
+@pytest.mark.parametrize("config", [CDI, ANNOTATED])
+def test_a_pod_gets_a_name_that_resolves(driver: str, config: str) -> None:
+    with Node(TWO_T4, config, driver=driver).run() as node:
+        answer = options(node, "p")
+        assert dict(answer.envs) == {}
+        given = names(answer)
+        assert len(given) == 1
+        assert unresolved(node.cdi_specs(), given) == []
+        assert node.stop() == 0
+        assert unresolved(node.cdi_specs(), given) == [], "the pod runs on"
+
+
+def test_a_new_mig_instance_is_specified_before_it_is_listed(driver: str) -> None:
+    config = CDI.replace("flags:\n", "flags:\n  migStrategy: mixed\n")
+    resource = "nvidia.com/mig-1g.5gb"
+    more = MIG_NODE + MIG_NODE.splitlines()[-1].replace("slot=1 gi=7", "slot=2 gi=8").replace("-0007-", "-0008-")
+    with Node(MIG_NODE, config, driver=driver).run(resource) as node:
+        seen: list[list[str]] = []
+
+        def listed() -> bool:
+            ids = node.healthy(resource)
+            seen.append(unresolved(node.cdi_specs(), [f"{VENDOR}/gpu={one}" for one in ids]))
+            return len(ids) == 2
+
+        node.set_node(more + "\n")
+        look_again(node)
+        node.kubelet.wait_for(listed, 15)
+        assert not any(seen)
+
+
+def test_a_gpu_whose_device_file_goes_is_unhealthy_alone_with_the_path(driver: str) -> None:
+    with Node(TWO_T4, CDI, driver=driver).run() as node:
+        node.set_node(TWO_T4, {"no_dev": ["nvidia1"]})
+        look_again(node)
+        node.kubelet.wait_for(lambda: node.healthy() == {gpu_uuid(0)}, 15)
+        (shown,) = node.status()["resources"]
+        assert shown["unhealthy"] == {gpu_uuid(1): "/dev/nvidia1 does not exist"}
+
+
+def test_files_that_somebody_removes_come_back(driver: str) -> None:
+    with Node(TWO_T4, CDI, driver=driver).run() as node:
+        before = (node.cdi_root / FILE).read_text()
+        (node.cdi_root / FILE).unlink()
+        wait_specs(node, lambda specs: FILE in specs)
+        assert (node.cdi_root / FILE).read_text() == before
+
+
+def test_a_directory_that_cannot_be_written_is_a_reason_and_no_end(driver: str) -> None:
+    node = Node(TWO_T4, CDI, driver=driver)
+    node.cdi_root.write_text("in the way")
+    with node.run():
+        node.kubelet.wait_for(lambda: not node.healthy(), 15)
+        document = node.status()
+        assert not document["ready"]["ok"]
+        assert str(node.cdi_root) in document["cdi_problem"]
+        assert all("CDI name would not resolve" in why for why in document["resources"][0]["unhealthy"].values())
+        node.cdi_root.unlink()
+        node.kubelet.wait_for(lambda: len(node.healthy()) == 2, 15)
+        assert unresolved(node.cdi_specs(), names(options(node, "p"))) == []
+        node.wait_ready()
+
+
+def test_another_strategy_keeps_the_files_until_no_pod_can_need_them(driver: str) -> None:
+    with Node(TWO_T4, CDI, driver=driver).run() as node:
+        given = names(options(node, "old"))
+        node.write_config(ENVVAR)
+        node.wait_status(lambda document: "envvar" in (document["config"]["in_force"] or ""))
+        assert dict(options(node, "new").envs) != {}
+        assert unresolved(node.cdi_specs(), given) == []
+
+
+def test_files_of_an_earlier_run_go_when_nobody_holds_anything(driver: str) -> None:
+    node = Node(TWO_T4, ENVVAR, driver=driver)
+    node.cdi_root.mkdir()
+    (node.cdi_root / FILE).write_text(json.dumps({"devices": []}))
+    (node.cdi_root / "nvidia.json").write_text("{}")
+    with node.run():
+        wait_specs(node, lambda specs: FILE not in specs)
+        assert list(node.cdi_specs()) == ["nvidia.json"]
