@@ -66,7 +66,7 @@ _SETTINGS = {
     "mofedEnabled": "mofed_enabled",
     "deviceDiscoveryStrategy": "device_discovery_strategy",
     "mps.root": "mps_root",
-    "cdi.nvidiaHookPath": "nvidia_ctk_path",
+    "cdi.nvidiaHookPath": "cdi_hook_path",
     "cdi.featureFlags": "cdi_feature_flags",
 }
 

@@ -86,7 +86,10 @@ CHANGES: dict[str, tuple[Values, Values]] = {
 # Path of a value -> (values that set it, what the refusal names).
 REFUSED: dict[str, tuple[Values, str]] = {
     "namespace": ({"namespace": "gpus"}, "namespace: found gpus"),
-    "cdi.featureFlags": ({"cdi": {"featureFlags": "a"}}, "cdi.featureFlags: found a"),
+    "cdi.featureFlags": (
+        {"cdi": {"featureFlags": "enable-coherent-annotations"}},
+        "cdi.featureFlags: found enable-coherent-annotations",
+    ),
     "mps.enableHostPID": ({"mps": {"enableHostPID": False}}, "mps.enableHostPID: found false"),
     "mps.enableHostNetwork": ({"mps": {"enableHostNetwork": True}}, "mps.enableHostNetwork: found true"),
     **{
@@ -176,9 +179,14 @@ def test_the_chart_and_the_plugin_offer_the_same_strategies(strategy: str) -> No
         assert plugin_env({"deviceListStrategy": ["envvar", strategy]})
 
 
-@pytest.mark.parametrize(("path", "setting"), [("cdi.featureFlags", "cdi_feature_flags")])
-def test_what_the_plugin_does_not_offer_the_chart_refuses(path: str, setting: str) -> None:
-    assert (path in REFUSED) == bool(words_not_offered(setting))
+@pytest.mark.parametrize("feature", ["disable-nvsandbox-utils", *words_not_offered("cdi_feature_flags")])
+def test_the_chart_and_the_plugin_offer_the_same_features_of_cdi(feature: str) -> None:
+    for flags in (feature, [feature], f"no-additional-gids-for-device-nodes,{feature}"):
+        values = {"cdi": {"featureFlags": flags}}
+        if feature in words_not_offered("cdi_feature_flags"):
+            assert f"cdi.featureFlags: found {feature}" in refusal(values)
+        else:
+            assert feature in plugin_env(values)["CDI_FEATURE_FLAGS"]
 
 
 def test_unknown_values_are_refused() -> None:

@@ -38,14 +38,12 @@ nfd:
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $strategies := kindIs "slice" .Values.deviceListStrategy | ternary .Values.deviceListStrategy (toString .Values.deviceListStrategy | splitList ",") -}}
-{{- range list "cdi-annotations" "cdi-cri" -}}
-{{- if has . $strategies -}}
-{{- $found = append $found (printf "deviceListStrategy: found %s, which is not offered yet; expected envvar, volume-mounts or both" .) -}}
+{{- $features := .Values.cdi.featureFlags | default list -}}
+{{- $features = kindIs "slice" $features | ternary $features (toString $features | splitList ",") -}}
+{{- range list "enable-coherent-annotations" "enable-explicit-driver-libraries" -}}
+{{- if has . $features -}}
+{{- $found = append $found (printf "cdi.featureFlags: found %s, which is not offered yet; remove it" .) -}}
 {{- end -}}
-{{- end -}}
-{{- with .Values.cdi.featureFlags -}}
-{{- $found = append $found (printf "cdi.featureFlags: found %v, which is not offered yet; remove the key" .) -}}
 {{- end -}}
 {{- range list "tegra" "wsl" -}}
 {{- if eq . (toString $.Values.deviceDiscoveryStrategy) -}}
