@@ -51,7 +51,7 @@ def cdi_specs(snapshot: Snapshot, flags: Flags) -> tuple[CdiSpec, ...]:
     ):
         if devices:
             spec = {"cdiVersion": VERSION, "kind": f"{VENDOR}/{device_class}", "devices": devices}
-            text = json.dumps({**spec, "containerEdits": edits}, indent=1, sort_keys=True) + "\n"
+            text = json.dumps({**spec, "containerEdits": edits}, sort_keys=True) + "\n"
             specs.append(CdiSpec(device_class, text))
     return tuple(specs)
 
