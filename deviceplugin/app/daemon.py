@@ -1,5 +1,6 @@
 """Wires the parts together and runs them until a signal comes. The only place that knows all of them."""
 
+import contextlib
 import logging
 import os
 import queue
@@ -22,6 +23,7 @@ from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.kubelet_feed import KubeletFeed
 from deviceplugin.app.mps_feed import MpsFeed
 from deviceplugin.app.reconciler import Reconciler, StartRules
+from deviceplugin.app.releasing import release, take_up
 from deviceplugin.app.report import Report, Sources
 from deviceplugin.app.threads import spawn
 from deviceplugin.app.vanishing import Vanishing
@@ -37,14 +39,14 @@ from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.ledger import Ledger
 from deviceplugin.kubelet.link import KubeletLink, KubeletStarted
 from deviceplugin.kubelet.paths import KubeletPaths
+from deviceplugin.observe.control_socket import ControlSocket, control_path
+from deviceplugin.observe.local_socket import LocalSocket
 from deviceplugin.observe.status_socket import StatusSocket
 
 log = logging.getLogger(__name__)
 
 # Stopping takes no longer than this, whatever hangs (design 8, NVML: a thread stuck in the driver can't be joined).
 STOP_S = 1.5
-# What a fresh start must not inherit: a driver's device file held open would keep it from being unloaded.
-FIRST_OWN_DESCRIPTOR, MOST_DESCRIPTORS = 3, 1 << 20
 
 
 class Daemon:
@@ -143,6 +145,9 @@ class Daemon:
             },
         )
         status = StatusSocket(Path(settings.status_socket), report.document)
+        control = ControlSocket(
+            control_path(Path(settings.status_socket)), partial(release, driver_feed), partial(take_up, driver_feed)
+        )
         if settings.config_file:
             self._config_feed = ConfigFeed(
                 settings.config_file,
@@ -152,7 +157,8 @@ class Daemon:
                 on_death=self._died,
             )
         self._listen_to_signals()
-        self._serve_status(status)
+        self._serve_local("status", status, "`status` and the probes will not work")
+        self._serve_local("control", control, "`release` will not work")
         link.start()
         mps_feed.start()
         spawn("reconciler", partial(self._reconcile, reconciler), self._died)
@@ -171,6 +177,7 @@ class Daemon:
             vanishing.stop,
             partial(link.stop, STOP_S),
             status.close,
+            control.close,
         ]
         feeds = (driver_feed, event_feed, held_feed, mps_feed, kubelet_feed, self._config_feed)
         steps += [feed.stop for feed in feeds if feed is not None]
@@ -208,18 +215,20 @@ class Daemon:
     def _driver_root(self, config: Config | None) -> str:
         return config.flags.container_driver_root if config else "/driver-root"
 
-    def _serve_status(self, status: StatusSocket) -> None:
+    def _serve_local(self, name: str, local: LocalSocket, without_it: str) -> None:
         try:
-            status.bind()
+            local.bind()
         except (OSError, DevicePluginError) as error:
             # Seeing the plugin is worth much, but not as much as what it serves.
             log.error(
-                "no status socket at %s, so `status` and the probes will not work: %s; --status-socket names another",
+                "no %s socket beside %s, so %s: %s; --status-socket names another",
+                name,
                 self._settings.status_socket,
+                without_it,
                 error,
             )
             return
-        spawn("status", status.serve, self._died)
+        spawn(name, local.serve, self._died)
 
     def _reconcile(self, reconciler: Reconciler) -> None:
         try:
@@ -283,6 +292,16 @@ def run_and_exit(settings: Settings, monotonic: Callable[[], float] = time.monot
     ended = Daemon(settings, monotonic).run()
     logging.shutdown()
     if ended.again:
-        os.closerange(FIRST_OWN_DESCRIPTOR, MOST_DESCRIPTORS)
+        _inherit_nothing()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
     os._exit(ended.exit_status)
+
+
+def _inherit_nothing() -> None:
+    """Let a fresh start inherit standard input and outputs only. Python's own descriptors are not inherited anyway, but
+    a driver's device file that a library holds open would keep that driver from being unloaded.
+    """
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > 2:
+            with contextlib.suppress(OSError):  # the one that listed them is closed
+                os.set_inheritable(int(entry), False)

@@ -25,7 +25,7 @@ LET_GO_RETRY_S = 1.0
 # NVML_ERROR_LIB_RM_VERSION_MISMATCH (nvml.h): the driver was upgraded under this process.
 VERSION_MISMATCH = 18
 # Trying a new process costs a tenth of a second of CPU: at first soon, then seldom.
-TRIAL_FIRST_S, TRIAL_LAST_S = 2.0, 60.0
+TRIAL_FIRST_S, TRIAL_LAST_S = 1.0, 60.0
 
 Post = Callable[[SnapshotTaken | DriverDown | Released | TakenUp], None]
 
@@ -39,8 +39,8 @@ class Driver(Protocol):
     def probe(self, snapshot: Snapshot) -> Probe:
         """A closer look at what a snapshot shows."""
 
-    def wait_events(self) -> tuple[DriverEvent, ...]:
-        """What happened since the last call; raises DriverError when that can't be waited for."""
+    def wait_events(self) -> tuple[DriverEvent, ...] | None:
+        """What happened since the last call, None while it is not open; raises DriverError when it can't wait."""
 
     def fresh_start_helps(self) -> bool:
         """Whether a new process can open a driver that this one can't."""
@@ -164,6 +164,8 @@ class DriverFeed:
             self._post(Released())
         if not self._let_go and not self._driver.close():
             return LET_GO_RETRY_S
+        if not self._let_go:
+            log.info("the driver is let go of: no handle is open")
         with self._asked:
             self._let_go = True
             self._asked.notify_all()
@@ -190,7 +192,9 @@ class DriverFeed:
         now = self._monotonic()
         if now < self._trial_at:
             return
-        self._trial_at = now + self._trial_pause_s
         self._trial_pause_s = min(2 * self._trial_pause_s, TRIAL_LAST_S)
+        self._trial_at = now + self._trial_pause_s
         if self._driver.fresh_start_helps():
             self._on_upgrade()
+        else:
+            log.warning("a new process can't open the driver either; trying again in %.0f s", self._trial_pause_s)

@@ -75,6 +75,8 @@ class EventFeed:
                 self._stopped.wait(pause)
                 pause = min(2 * pause, PAUSE_LAST_S)
                 continue
+            if events is None:
+                continue
             if self._problem:
                 log.info("events of the driver are heard again")
                 self._problem = ""

@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "show what a config makes of this node, and what would change in the running plugin",
     "migrate": "say what becomes of a values file and a config file of NVIDIA's chart",
     "status": "ask the running plugin what it offers, to whom and why",
+    "release": "have the running plugin close the driver for a while: to reset a GPU, or to unload the driver",
     "version": "print the version",
 }
 

@@ -64,6 +64,7 @@ def render(document: Document) -> Iterator[str]:
     yield from (f"  {reason}" for reason in (*document["live"]["reasons"], *ready["reasons"]))
     yield from _render_config(document["config"])
     yield from _render_gpus(document)
+    yield from _render_health(document["health"])
     yield from _render_resources(document)
     if document["waiting"]:
         yield "waiting:"
@@ -81,6 +82,9 @@ def _but(document: Document) -> str:
     broken = sum(bool(gpu["problem"]) for gpu in document["gpus"])
     found = ["the newest config is REFUSED"] if document["config"]["refused"] else []
     found += [f"{counted(broken, 'GPU')} with a PROBLEM"] if broken else []
+    ill = sum(not unit["healthy"] for unit in document["health"]["units"])
+    found += [f"{ill} UNHEALTHY"] if ill and not broken else []
+    found += ["the driver is RELEASED"] if document["health"]["released"] else []
     found += [f"{counted(len(document['waiting']), 'change')} waiting"] if document["waiting"] else []
     return f", but: {', '.join(found)}" if found else ""
 
@@ -110,6 +114,23 @@ def _render_gpus(document: Document) -> Iterator[str]:
         trouble = f"  PROBLEM: {gpu['problem']}" if gpu["problem"] else ""
         what = "; ".join(offered.get(gpu["uuid"], ["offered as nothing"]))
         yield f"  {gpu['index']:>2}  {gpu['product_name'] or '?'}  {gpu['uuid'] or '(no UUID)'}  {what}{trouble}"
+
+
+def _render_health(health: Document) -> Iterator[str]:
+    """What is wrong, with when it began; what only warns; what the driver reported of nothing that it lists."""
+    if health["released"]:
+        yield "the driver is RELEASED to the operator; `gpu-device-plugin release --end` takes it up again"
+    if health["events_problem"]:
+        yield f"events of the driver are not heard, GPUs are looked at only: {health['events_problem']}"
+    if health["unknown_events"]:
+        yield f"{counted(health['unknown_events'], 'event')} of the driver named no device that it lists"
+    for unit in health["units"]:
+        for cause in unit["causes"]:
+            again = f", {cause['times']} times" if cause["times"] > 1 else ""
+            yield f"  UNHEALTHY {unit['uuid']}: {cause['signal']}, since {cause['since']}{again}"
+        if unit["causes"]:
+            yield f"    awaited: {unit['awaited']} (quiet for {unit['quiet_for_s']:.0f} s)"
+        yield from (f"  warning {unit['uuid']}: {warning}" for warning in unit["warnings"])
 
 
 def _offered(plan: Document) -> dict[str, list[str]]:

@@ -29,8 +29,11 @@ class Driver(Protocol):
         another call has not come back.
         """
 
-    def wait_events(self) -> tuple[DriverEvent, ...]:
+    def wait_events(self) -> tuple[DriverEvent, ...] | None:
         """What the driver reported since the last call; waits about half a second for something. One thread calls it.
+
+        Returns:
+            In order. None when the driver is not open: no snapshot has opened it yet, or it is closed.
 
         Raises:
             DriverError: events can't be waited for now. Pause before the next call.

@@ -38,17 +38,17 @@ class NvmlEvents:
         self._unregistered: set[int] = set()
         self._waits = 0
 
-    def wait(self) -> tuple[DriverEvent, ...]:
-        """What has happened since the last call, in order; waits up to SLICE_S for something.
+    def wait(self) -> tuple[DriverEvent, ...] | None:
+        """What has happened since the last call, in order; waits up to SLICE_S for something. None: NVML is not open.
 
         Raises:
             DriverError: events cannot be waited for now. The next call begins afresh, after a pause of the caller's.
         """
         if self._set is None and not self._open():
-            return ()
+            return None
         if self._session.wanted:
             self._close()
-            return ()
+            return None
         try:
             self._retry_registration()
             return self._collect()

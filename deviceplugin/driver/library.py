@@ -31,8 +31,9 @@ WHAT_TO_DO: dict[int | None, str] = {
     ),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "the library and the loaded kernel module are of different driver versions: the driver was upgraded. A process "
-        "keeps the library it has opened, so this one has to be started afresh; if that does not help, reload the "
-        "module on the host (or reboot it), or mount the matching driver root"
+        "keeps the library it has opened, so it has to be started afresh; the plugin does that by itself once a new "
+        "process could open the driver. If that does not come, reload the module on the host (or reboot it), or mount "
+        "the matching driver root"
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: (
         "this process may not talk to the driver: the container needs /dev/nvidiactl and /dev/nvidia<N>, from NVIDIA's "

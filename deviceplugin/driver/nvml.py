@@ -101,7 +101,7 @@ class NvmlDriver:
                 log.debug("probes failed: %s", error)
                 return Probe(driver_load=driver_load(self._root))
 
-    def wait_events(self) -> tuple[DriverEvent, ...]:
+    def wait_events(self) -> tuple[DriverEvent, ...] | None:
         """Wait a moment for events, as NvmlEvents does. For one thread of its own."""
         return self._events.wait()
 

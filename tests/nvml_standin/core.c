@@ -31,7 +31,8 @@
  * Event lines are counted, not compared: append to the file, and keep those that are there. A file
  * with fewer of them than before counts as new.
  *
- * As with the real library, the list of GPUs is made by nvmlInit: after `node PATH` a GPU that is gone
+ * As with the real library, the driver's version can't change under a process that has loaded it: nvmlInit then
+ * answers LIB_RM_VERSION_MISMATCH, in that process and for good. And the list of GPUs is made by nvmlInit: after `node PATH` a GPU that is gone
  * answers GPU_IS_LOST and a new one is not seen before the next nvmlShutdown and nvmlInit. GPUs in both
  * (by UUID) change at once, MIG layout included, and handles of MIG devices are tied to the slot: "handles
  * may be reused and their properties can change in the process" (nvmlDeviceGetMigDeviceHandleByIndex).
@@ -298,6 +299,14 @@ nvmlReturn_t wait_fault(void) {
 
 /* --- init and shutdown ----------------------------------------------------------------------------- */
 
+/* A process keeps the library that it has loaded: with another driver in the kernel only a new process gets on. */
+static bool upgraded(const Node *node) {
+    static char loaded[TEXT];
+    if (!loaded[0])
+        snprintf(loaded, sizeof loaded, "%s", node->driver);
+    return strcmp(loaded, node->driver) != 0;
+}
+
 static nvmlReturn_t initialise(void) {
     static Node fresh;
     lock_library();
@@ -306,6 +315,8 @@ static nvmlReturn_t initialise(void) {
     if (code == NVML_SUCCESS && !references) {
         read_node(node_path(), &fresh);
         code = faults.init ? faults.init : fresh.init;
+        if (code == NVML_SUCCESS && upgraded(&fresh))
+            code = NVML_ERROR_LIB_RM_VERSION_MISMATCH;
         if (code == NVML_SUCCESS) {
             live = fresh;
             memset(gone, 0, sizeof gone);

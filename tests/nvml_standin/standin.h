@@ -28,6 +28,7 @@ enum {
     NVML_ERROR_TIMEOUT = 10,
     NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
@@ -98,7 +99,7 @@ typedef struct {
 
 /* --- faults ---------------------------------------------------------------------------------------- */
 
-enum { MAX_RULES = 256, MAX_EVENTS = 4096 };
+enum { MAX_RULES = 256, MAX_EVENTS = 16384 };
 
 typedef struct {
     char call[TEXT]; /* "*": every call */
