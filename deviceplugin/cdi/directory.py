@@ -45,7 +45,10 @@ class CdiDirectory:
                 self._remove(name for name in map(file_name, CLASSES) if name not in wanted)
         except OSError as error:
             where = error.filename or self._path
-            return f"{where}: {error.strerror}; CDI specifications must be written to {self._path} on the host"
+            return (
+                f"{where}: {error.strerror}; CDI specifications must be written to {self._path} on the host: mount it "
+                f"here (cdi.enabled in the chart's values)"
+            )
         return ""
 
     def intact(self) -> bool:

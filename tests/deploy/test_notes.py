@@ -94,6 +94,12 @@ def test_the_commands_exist(values: dict[str, Any]) -> None:
     assert f"-n {NAMESPACE} exec daemonset/{RELEASE}-nvidia-device-plugin --" in notes(values)
 
 
+def test_cdi_without_the_drivers_files_is_pointed_out() -> None:
+    assert "set nvidiaDriverRoot" in notes({"deviceListStrategy": "cdi-cri"})
+    assert "set nvidiaDriverRoot" not in notes({"deviceListStrategy": "cdi-cri", "nvidiaDriverRoot": "/"})
+    assert "set nvidiaDriverRoot" not in notes()
+
+
 def test_what_the_chart_cannot_see_is_said() -> None:
     assert "privileges.mig" in notes({"config": {"name": "c", "default": "k"}})
     assert "privileges.mig" not in notes({"config": {"name": "c", "default": "k"}, "privileges": {"mig": True}})

@@ -1,6 +1,7 @@
 """A config that needs more than the container has: that is left out, with the value to set; the rest is served."""
 
 import json
+from pathlib import Path
 
 from tests.serving.harness import MIG_NODE, TWO_T4, Node, gpu_uuid
 
@@ -26,3 +27,14 @@ def test_mps_without_its_root_names_the_value() -> None:
     with Node(TWO_T4, MPS).run() as node:
         assert node.listed() == (gpu_uuid(0),)
         node.wait_status(lambda document: "mps.enabled" in json.dumps(document))
+
+
+def test_cdi_without_a_place_for_its_specifications_names_the_value(tmp_path: Path) -> None:
+    """As on the container's own root, which is read-only: nothing may be made there."""
+    (tmp_path / "file").touch()
+    flags = ["--device-list-strategy=cdi-cri", f"--cdi-root={tmp_path}/file/cdi"]
+    with Node(TWO_T4, args=flags) as node:
+        node.kubelet.start()
+        node.start()
+        node.wait_status(lambda document: "cdi.enabled" in json.dumps(document))
+        assert not node.status()["ready"]["ok"]
