@@ -179,6 +179,26 @@ MISTAKES = {
         ["n:6: gpus[0].uuid: found the key a second time"],
     ),
     "not YAML": (HEAD + "gpus: [\n", ["found text that is not YAML"]),
+    "files around the driver": (
+        HEAD
+        + """\
+deviceFiles: [nvidia0, 7]
+driverFiles:
+- {path: usr/bin/nvidia-smi}
+- {links: x}
+cdiHook: nvidia-ctk
+gpus:
+- {index: 0, uuid: GPU-0, migInstances: [{slot: 0, uuid: MIG-0, capabilities: [12]}]}
+""",
+        [
+            "deviceFiles: found a list, expected names of files below /dev, a list of texts",
+            "driverFiles[0].path: found usr/bin/nvidia-smi, expected text like /usr/bin/nvidia-smi",
+            "driverFiles[1].path: found nothing",
+            "driverFiles[1].links: found x, expected names, a list of texts",
+            "cdiHook: found nvidia-ctk, expected text like /usr/bin/nvidia-cdi-hook",
+            "gpus[0].migInstances[0].capabilities: found [12], expected two whole numbers, or [] for none",
+        ],
+    ),
 }
 
 
