@@ -124,6 +124,8 @@ class Sandbox:
             self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command in the container beside what runs there, as `kubectl exec` does."""
-        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60, check=False)
+    def run(self, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run a command in the container beside what runs there, as `kubectl exec -i` does."""
+        return subprocess.run(
+            self.command(*words), input=given, capture_output=True, text=True, timeout=60, check=False
+        )

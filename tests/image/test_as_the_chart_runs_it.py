@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from deviceplugin.config.document import dump_document
 from deviceplugin.simulator import Clock, Container, Kubelet, Pod
-from tests.deploy.chart import only, plugin_pod, render
+from tests.deploy.chart import notes, only, plugin_pod, render
 from tests.driver.convert import node_text_to_description
 from tests.image.sandbox import Image, Sandbox
 from tests.serving.harness import TWO_T4
@@ -122,6 +123,12 @@ def test_it_serves_with_no_right_at_all(running: Running) -> None:
     assert int(fields["VmRSS"].split()[0]) < 64 * MIB, "more than the chart requests"
     refused = running.sandbox.run("sh", "-c", "echo >/x")
     assert "Read-only file system" in refused.stderr
+
+    # How the chart's notes check a file before it is put in force.
+    (check,) = re.findall(r"-- (sh -c .*) < config\.yaml", notes({"config": {"map": {"default": FILE}}}))
+    planned = running.sandbox.run(*shlex.split(check), given=FILE.replace("replicas: 2", "replicas: 3"))
+    assert (planned.returncode, planned.stderr) == (3, "")
+    assert "nvidia.com/gpu.shared" in planned.stdout
 
     # An edit of the ConfigMap, and the end.
     running.write(FILE.replace("replicas: 2", "replicas: 5"))
