@@ -2,10 +2,11 @@
 
 import re
 
+import helm_python
 import kubernetes_validate
 import pytest
 
-from tests.deploy.chart import Manifest, cases, chart, render, static_manifests
+from tests.deploy.chart import CHART, NAMESPACE, Manifest, cases, chart, render, static_manifests
 
 OLDEST = re.sub(r"[^\d.]", "", chart().metadata["kubeVersion"]).rpartition(".")[0]
 NEWEST = kubernetes_validate.latest_version()
@@ -51,3 +52,11 @@ def test_mounts_have_volumes_and_volumes_are_mounted(name: str) -> None:
             mounts = [mount for container in containers for mount in container["volumeMounts"]]
             assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}
             assert [mount for mount in mounts if "subPath" in mount] == []
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_helms_own_lint_has_nothing_to_say(version: str) -> None:
+    kube_version = f"v{version}.0" if version.count(".") == 1 else f"v{version}"
+    report = helm_python.lint(CHART, {}, strict=True, namespace=NAMESPACE, kube_version=kube_version)
+    said = [one for one in report["messages"] if "icon is recommended" not in one["error"]]
+    assert (said, report["errors"]) == ([], [])
