@@ -4,13 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import latency, lifecycle, memory, preferred
+from benchmarks import health, latency, lifecycle, memory, preferred
 from benchmarks.figures import table, write_json
 
 GROUPS = {
     "latency": latency.measure,
     "preferred": preferred.measure,
     "lifecycle": lifecycle.measure,
+    "health": health.measure,
     "memory": memory.measure,
 }
 RESULTS = Path(__file__).parent / "results"

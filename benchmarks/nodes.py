@@ -107,7 +107,12 @@ def nvml(node: Node, place: Path) -> Source:
     text.write_text(node.text())
     write_sysfs(place / "host", node.text())
     library = build(STANDIN)
-    return Source(f"nvml:{place / 'host'}", {"LD_LIBRARY_PATH": str(library.parent), "NVML_STANDIN_NODE": str(text)})
+    environment = {
+        "LD_LIBRARY_PATH": str(library.parent),
+        "NVML_STANDIN_NODE": str(text),
+        "NVML_STANDIN_CONTROL": str(place / "faults"),
+    }
+    return Source(f"nvml:{place / 'host'}", environment)
 
 
 Sources = Callable[[Node, Path], Source]

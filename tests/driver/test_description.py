@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from deviceplugin.config.document import dump_document
 from deviceplugin.driver import open_driver
 from deviceplugin.driver.capture import description_text
+from deviceplugin.driver.described_health import DescribedHealth
 from deviceplugin.driver.description import NodeDescription, describe, parse_description
 from deviceplugin.errors import ConfigError, DriverError, UsageError
+from deviceplugin.model.health import Check, Condition, DriverEvent, Xid
 from deviceplugin.model.node import Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 
 NODES = sorted((Path(__file__).parents[2] / "config/nodes").glob("*.yaml"))
@@ -70,7 +72,35 @@ def _draw_gpu(draw: st.DrawFn, index: int, uuids: list[str]) -> Gpu:
     )
 
 
-@given(st.builds(NodeDescription, snapshots(), st.none() | FAILURES))
+@st.composite
+def descriptions(draw: st.DrawFn) -> NodeDescription:
+    snapshot = draw(snapshots())
+    named = [gpu.uuid for gpu in snapshot.gpus if gpu.uuid is not None]
+    of_some = st.sampled_from(named) if named else st.nothing()
+    checks = [
+        Check(
+            uuid,
+            failure=draw(st.none() | FAILURES),
+            uncorrectable_ecc=draw(st.none() | SMALL),
+            remapping_pending=draw(st.booleans()),
+            remapping_failed=draw(st.booleans()),
+            retirement_pending=draw(st.booleans()),
+            events=draw(st.booleans()),
+        )
+        for uuid in draw(st.lists(of_some, unique=True))
+    ]
+    signals = st.builds(Xid, SMALL) | st.just(Condition.UNCORRECTABLE_ECC)
+    events = st.builds(DriverEvent, signals, st.none() | of_some, st.none() | SMALL, st.none() | SMALL)
+    health = DescribedHealth(
+        checks={check.uuid: check for check in checks},
+        events=tuple(draw(st.lists(events, max_size=4))),
+        wait_failure=draw(st.none() | FAILURES),
+        driver_load=draw(st.none() | SMALL),
+    )
+    return NodeDescription(snapshot, draw(st.none() | FAILURES), health)
+
+
+@given(descriptions())
 @settings(max_examples=150, deadline=None)
 def test_writing_and_reading_is_the_identity(description: NodeDescription) -> None:
     text = dump_document(describe(description))
@@ -178,6 +208,9 @@ MISTAKES = {
         HEAD + "gpus:\n- index: 0\n  uuid: a\n  uuid: b\n",
         ["n:6: gpus[0].uuid: found the key a second time"],
     ),
+    "an event of nothing": (HEAD + "events: [{gpu: 0}]\n", ["events[0].xid: found neither or both", "events[0].gpu"]),
+    "two signals in one event": (HEAD + "events: [{xid: 79, uncorrectableEcc: true}]\n", ["found neither or both"]),
+    "too many events": (HEAD + "events: [{xid: 79, times: 9999999}]\n", ["times: found 9999999, expected at most"]),
     "not YAML": (HEAD + "gpus: [\n", ["found text that is not YAML"]),
     "files around the driver": (
         HEAD
