@@ -12,6 +12,7 @@ from deviceplugin.errors import DevicePluginError, UsageError
 # name -> one line of help. The module of the same name is imported only when asked for: `serve` must stay small.
 COMMANDS = {
     "serve": "serve this node's GPUs to the kubelet until a signal ends it",
+    "mps": "run and watch one MPS control daemon for each GPU that is shared by MPS",
     "simulate": "run the unchanged plugin on a described node, with a kubelet stand-in and sample pods",
     "validate": "check a config file and say everything that is wrong with it",
     "plan": "show what a config makes of this node, and what would change in the running plugin",
@@ -42,6 +43,11 @@ def nvidia_device_plugin() -> int:
     if words and words[0] in ("--version", "-v", "version"):
         return _guarded("nvidia-device-plugin", lambda: _say(f"nvidia-device-plugin (gpu-device-plugin {__version__})"))
     return _guarded("nvidia-device-plugin", lambda: _run("serve", words))
+
+
+def mps_control_daemon() -> int:
+    """`mps-control-daemon [flags]`: the supervisor, under the name that NVIDIA's image and charts start."""
+    return _guarded("mps-control-daemon", lambda: _run("mps", sys.argv[1:]))
 
 
 def _dispatch(words: list[str]) -> int:

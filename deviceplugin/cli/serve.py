@@ -7,7 +7,7 @@ import signal
 def run(words: list[str]) -> int:
     """Serve until a signal comes; does not return then, but ends the process with 0 (signal) or 1 (could not start)."""
     # Imported step by step: a wrong flag should not cost what gRPC costs, and a signal is heard from the start.
-    _end_at_once_on_signals()
+    end_at_once_on_signals()
     from deviceplugin.config.settings import help_text, parse_settings  # noqa: PLC0415
 
     if any(word in ("-h", "--help", "-help") for word in words):
@@ -22,7 +22,7 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _end_at_once_on_signals() -> None:
+def end_at_once_on_signals() -> None:
     """Until the daemon listens itself there is nothing to stop or to reload.
 
     Without handlers the kernel would not deliver these signals at all to the first process of a container, which then

@@ -293,6 +293,15 @@ PROCESS_SETTINGS: tuple[Setting, ...] = (
         default="/var/run/cdi",
     ),
     Setting(
+        "mps_multiuser",
+        Boolean(),
+        "Whether MPS control daemons are started with -multiuser-server: one server, run by root, for pods of every "
+        "user id. Without it pods of different user ids on one GPU wait for each other. Only for the mps command.",
+        flags=("mps-multiuser",),
+        variables=("MPS_MULTIUSER",),
+        default=True,
+    ),
+    Setting(
         "status_socket",
         PATH,
         "Where this process answers the status command.",

@@ -66,6 +66,7 @@ class Settings:
         kubelet_socket: the registration socket; its directory is the device-plugins directory.
         mps_container_root: the MPS root as this process sees it; flags.mpsRoot is the same directory on the host.
         cdi_root: where CDI specifications are written.
+        mps_multiuser: whether control daemons serve every user id at a time.
         log_format: `text` or `json`.
         log_level: `debug`, `info`, `warning` or `error`.
         disabled_health_checks, enabled_health_checks: NVIDIA's variables; what is enabled wins (design 8).
@@ -81,6 +82,7 @@ class Settings:
     cdi_root: str = "/var/run/cdi"
     status_socket: str = DEFAULT_STATUS_SOCKET
     mps_container_root: str = "/mps"
+    mps_multiuser: bool = True
     log_format: str = "text"
     log_level: str = "info"
     disabled_health_checks: XidList = XidList()
@@ -209,6 +211,7 @@ def _settings(given: Mapping[str, Given]) -> Settings:
         cdi_root=get("cdi_root"),
         status_socket=get("status_socket"),
         mps_container_root=get("mps_container_root"),
+        mps_multiuser=get("mps_multiuser"),
         log_format=get("log_format"),
         log_level=get("log_level"),
         disabled_health_checks=_xids("DP_DISABLE_HEALTHCHECKS", get("disabled_health_checks"), warnings),

@@ -1,6 +1,6 @@
 """What MPS gives a share, and which control daemon a GPU needs for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 CONTAINER_MPS_DIRECTORY: Final = "/mps"
@@ -46,13 +46,13 @@ class MpsDaemon:
     Attributes:
         resource_name: full name; the daemon's directories lie below it.
         gpu_uuid: the only GPU that the daemon sees.
-        gpu_index: NVML index, for people.
+        gpu_index: NVML index, for people: another index makes no other daemon.
         share: what it must give each client.
     """
 
     resource_name: str
     gpu_uuid: str
-    gpu_index: int
+    gpu_index: int = field(compare=False)
     share: MpsShare
 
     def describe(self) -> str:

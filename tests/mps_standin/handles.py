@@ -1,5 +1,6 @@
 """Handles on the stand-in for tests: install it, run it, set faults, ask it, be its client."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 NAME = "nvidia-cuda-mps-control"
+PROGRAM = Path(__file__).with_name("program.py")
 
 
 def install(directory: Path) -> Path:
@@ -18,8 +20,7 @@ def install(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     program = directory / NAME
     # Options through a shell line, since a `#!` line takes one word only. exec keeps the pid.
-    source = Path(__file__).with_name("program.py")
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{source}" "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{PROGRAM}" "$@"\n')
     program.chmod(0o755)
     return directory
 
@@ -65,6 +66,21 @@ def ask(bin_directory: Path, pipes: Path, command: str, timeout_s: float = 10) -
         check=False,
     )
     return done.returncode, done.stdout.strip()
+
+
+def end_servers(root: Path) -> None:
+    """Ends the servers and daemons of pipe directories below `root` that nobody has ended."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().decode().split("\0")
+            environ = (process / "environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        is_server = "nvidia-cuda-mps-server" in words and any(word.startswith(f"{root}/") for word in words)
+        is_daemon = str(PROGRAM) in words and any(one.startswith(f"CUDA_MPS_PIPE_DIRECTORY={root}/") for one in environ)
+        if is_server or is_daemon:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 class ControlDaemon:

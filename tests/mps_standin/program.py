@@ -60,6 +60,7 @@ RUNNING = "An instance of this daemon is already running"
 SUN_PATH_BYTES = 107
 USAGE = "usage: nvidia-cuda-mps-control [-d | -f]"
 SERVER = [sys.executable, "-S", "-E", "-c", "import signal; signal.pause()", "nvidia-cuda-mps-server"]
+"""What follows tells tests which pipe directory a server belongs to."""
 LIMIT = re.compile(r"(\d+)([GM])")
 
 
@@ -123,7 +124,10 @@ class Server:
         self.percentage = percentage
         self.memory_mib = memory_mib
         self.process = subprocess.Popen(
-            SERVER, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*SERVER, str(pipe_directory())],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         self.leaving = False
 

@@ -31,6 +31,9 @@
  * Event lines are counted, not compared: append to the file, and keep those that are there. A file
  * with fewer of them than before counts as new.
  *
+ * NVML_STANDIN_STATE names a file that keeps the compute modes, so that processes see what others have set,
+ * as they do with a driver; without it every process has its own.
+ *
  * As with the real library, the driver's version can't change under a process that has loaded it: nvmlInit then
  * answers LIB_RM_VERSION_MISMATCH, in that process and for good. And the list of GPUs is made by nvmlInit: after `node PATH` a GPU that is gone
  * answers GPU_IS_LOST and a new one is not seen before the next nvmlShutdown and nvmlInit. GPUs in both

@@ -2,11 +2,16 @@
  * what nvml.h says function by function; the others answer NOT_SUPPORTED to one. */
 #include "standin.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
-static unsigned compute_modes[MAX_GPUS][MAX_MIGS + 1]; /* by MIG slot, the last is the GPU itself */
+/* Kept in the kernel, so every process sees what another has set: in the file NVML_STANDIN_STATE, one mode each. */
+enum { PLACES = MAX_MIGS + 1 }; /* by MIG slot, the last is the GPU itself */
+static unsigned char own_modes[MAX_GPUS * PLACES];
 static unsigned persistence[MAX_GPUS];
 
 /* --- handles --------------------------------------------------------------------------------------- */
@@ -233,14 +238,40 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, Memory2 *mem
 
 /* --- modes ----------------------------------------------------------------------------------------- */
 
-static unsigned *compute_mode(const Target *target) {
-    return &compute_modes[target->index][target->mig ? target->mig - target->gpu->migs : MAX_MIGS];
+static long place_of(const Target *target) {
+    return (long)target->index * PLACES + (target->mig ? target->mig - target->gpu->migs : MAX_MIGS);
+}
+
+static unsigned get_compute_mode(long place) {
+    const char *path = getenv("NVML_STANDIN_STATE");
+    FILE *file = path ? fopen(path, "rb") : NULL;
+    int mode = 0;
+    if (!path)
+        return own_modes[place];
+    if (file) {
+        mode = fseek(file, place, SEEK_SET) ? 0 : fgetc(file);
+        fclose(file);
+    }
+    return mode == EOF ? 0 : (unsigned)mode;
+}
+
+static void set_compute_mode(long place, unsigned mode) {
+    const char *path = getenv("NVML_STANDIN_STATE");
+    if (!path) {
+        own_modes[place] = (unsigned char)mode;
+        return;
+    }
+    int file = open(path, O_WRONLY | O_CREAT, 0666); /* pwrite: other processes set other GPUs at the same time */
+    unsigned char byte = (unsigned char)mode;
+    if (file < 0 || pwrite(file, &byte, 1, place) != 1)
+        die("NVML_STANDIN_STATE %s can't be written", path);
+    close(file);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode) {
     ENTER_ANY(0, device);
     NEED(mode);
-    *mode = *compute_mode(&target);
+    *mode = get_compute_mode(place_of(&target));
     return NVML_SUCCESS;
 }
 
@@ -251,7 +282,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode)
         return NVML_ERROR_NOT_SUPPORTED;
     if (!target.mig && target.gpu->mig_current) /* "If MIG is enabled on a GPU, device must be MIG device handle" */
         return NVML_ERROR_NOT_SUPPORTED;
-    *compute_mode(&target) = mode;
+    set_compute_mode(place_of(&target), mode);
     return NVML_SUCCESS;
 }
 

@@ -91,6 +91,8 @@ class Node:
     ) -> None:
         # Short, since a unix socket's path has 107 bytes.
         self.root = Path(tempfile.mkdtemp(prefix="dp-"))
+        if mps:
+            self.root.chmod(0o755)  # processes of any user must reach the pipes below it
         self.driver = driver
         self.mps_bin = mps_standin.install(self.root / "bin") if mps else None
         self.mps_faults = mps_standin.Faults(self.root / "mps-faults")
@@ -136,6 +138,8 @@ class Node:
             if self.process is not None and self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
+            if self.mps_bin is not None:
+                mps_standin.end_servers(self.root)
             shutil.rmtree(self.root, ignore_errors=True)
 
     def set_node(self, text: str, sandbox: Mapping[str, Any] | None = None) -> None:
@@ -210,6 +214,7 @@ class Node:
             environ["LD_LIBRARY_PATH"] = str(library_dir())
             environ["NVML_STANDIN_NODE"] = str(self.node_file)
             environ["NVML_STANDIN_CONTROL"] = str(self.root / "faults")
+            environ["NVML_STANDIN_STATE"] = str(self.root / "nvml-state")
         return environ | self._env
 
     def start(self) -> Self:

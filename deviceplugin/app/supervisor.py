@@ -1,0 +1,272 @@
+"""`gpu-device-plugin mps`: keeps one MPS control daemon for each GPU that the plan offers by MPS.
+
+The same config, snapshot and planning as the plugin; a process of its own, so that the plugin can be updated without
+touching a client. One thread owns the plan and gives orders; each GPU's keeper carries them out in its own.
+"""
+
+import logging
+import os
+import queue
+import signal
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from deviceplugin import __version__
+from deviceplugin.app import announce
+from deviceplugin.app.config_feed import ConfigFeed
+from deviceplugin.app.driver_feed import DriverFeed
+from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
+from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, KubeletCame, SnapshotTaken, Stop
+from deviceplugin.app.held_feed import HeldFeed
+from deviceplugin.app.holding import Holding
+from deviceplugin.app.threads import spawn
+from deviceplugin.config.load import parse_config, read_config_file
+from deviceplugin.config.model import Config
+from deviceplugin.config.settings import Settings
+from deviceplugin.driver import open_driver
+from deviceplugin.driver.computemode import open_compute_modes
+from deviceplugin.errors import ConfigError, DevicePluginError
+from deviceplugin.kubelet.held_sources import HeldSources
+from deviceplugin.kubelet.paths import KubeletPaths
+from deviceplugin.model.held import Held
+from deviceplugin.model.ids import unit_of
+from deviceplugin.model.mps import MpsDaemon
+from deviceplugin.model.node import Snapshot
+from deviceplugin.mps.keeper import ComputeModes, Keeper, Order
+from deviceplugin.mps.paths import owned
+from deviceplugin.planning.build import build
+from deviceplugin.planning.identity import remember
+from deviceplugin.planning.mps import daemons
+
+log = logging.getLogger("deviceplugin.mps")
+
+LOOK_S = 1.0
+HELD_INTERVAL_S = 5.0
+# Daemons get this long to end at a stop; a pod's terminationGracePeriodSeconds must be longer.
+STOP_S = 10.0
+
+
+class Orders:
+    """What each GPU's keeper is told: pure but for the keepers it starts.
+
+    Args:
+        root: the MPS root as this process sees it.
+        start: makes the keeper of a GPU and starts its thread.
+    """
+
+    def __init__(self, root: Path, start: Callable[[str], Keeper]) -> None:
+        self._root = root
+        self._start = start
+        self.keepers: dict[str, Keeper] = {}
+
+    def give(self, needed: Mapping[str, MpsDaemon], held: Held) -> None:
+        """Orders for every GPU that needs a daemon, has one, or has not been given back."""
+        for uuid in [uuid for uuid, keeper in self.keepers.items() if keeper.done.is_set()]:
+            del self.keepers[uuid]
+        for uuid in sorted({*needed, *owned(self._root), *self.keepers}):
+            if uuid not in self.keepers:
+                self.keepers[uuid] = self._start(uuid)
+            self.keepers[uuid].follow(Order(needed.get(uuid), held_by(held, uuid)))
+
+
+def held_by(held: Held, gpu_uuid: str) -> str:
+    """Which pods' devices keep a GPU as it is; empty when none does."""
+    if held.unknown_because:
+        return f"what pods hold is not known: {held.unknown_because}"
+    on_it = {name: sorted(one for one in ids if unit_of(one) == gpu_uuid) for name, ids in held.ids.items()}
+    words = [f"{len(ids)} of {name}" for name, ids in sorted(on_it.items()) if ids]
+    return f"pods hold {', '.join(words)}" if words else ""
+
+
+class Supervisor:
+    """The running supervisor.
+
+    Args:
+        settings: as for the plugin.
+        monotonic: seconds.
+    """
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._monotonic = monotonic
+        self._root = Path(settings.mps_container_root)
+        self._ending = Ending()
+        self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._config: Config | None = None
+        self._snapshot: Snapshot | None = None
+        self._holding = Holding()
+        self._held_known = False
+        self._needed: Mapping[str, MpsDaemon] = {}
+        self._plan_problems: tuple[str, ...] = ()
+
+    def run(self) -> int:
+        """Supervise until a signal comes; returns the exit status. Must be called from the main thread."""
+        settings = self._settings
+        log.info("gpu-device-plugin mps %s starts; driver %s, MPS root %s", __version__, settings.driver, self._root)
+        try:
+            data, problem = self._first_config()
+            flags_root = self._config.flags.container_driver_root if self._config else "/driver-root"
+            driver = open_driver(settings.driver, container_driver_root=flags_root)
+            modes = open_compute_modes(settings.driver, container_driver_root=flags_root)
+        except DevicePluginError as error:
+            log.error("cannot start: %s", error)
+            return EXIT_FAILED
+        sources = HeldSources(KubeletPaths(Path(settings.kubelet_socket), Path(settings.kubelet_root_dir)))
+        driver_feed = DriverFeed(driver, self._inbox.put, monotonic=self._monotonic, on_death=self._died)
+        # Only the plugin answers Allocates; here none of them is ever running.
+        held_feed = HeldFeed(
+            sources, lambda timeout_s: True, self._inbox.put, monotonic=self._monotonic, on_death=self._died
+        )
+        held_feed.every(HELD_INTERVAL_S)
+        config_feed = self._config_feed()
+        orders = Orders(self._root, partial(self._start_keeper, modes))
+        self._listen_to_signals(config_feed, driver_feed, held_feed)
+        spawn("mps-orders", partial(self._give_orders, orders), self._died)
+        driver_feed.start()
+        held_feed.start()
+        if config_feed is not None:
+            config_feed.start(data, problem)
+
+        ended = self._ending.wait()
+
+        log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
+        self._inbox.put(Stop())
+        for feed in (driver_feed, held_feed, config_feed):
+            if feed is not None:
+                feed.stop()
+        self._end_keepers(orders)
+        return ended.exit_status
+
+    def _first_config(self) -> tuple[bytes | None, ConfigError | None]:
+        settings = self._settings
+        if settings.config_file is None:
+            self._config = parse_config(b"", None, settings.overrides, lenient=settings.lenient)
+            return None, None
+        data: bytes | None = None
+        try:
+            data = read_config_file(settings.config_file)
+            self._config = self._parse(data)
+        except ConfigError as error:
+            # Daemons that run are worth more than a start that ends: they go on as they are.
+            announce.refused(error.problems, keeps=False)
+            return data, error
+        return data, None
+
+    def _parse(self, data: bytes) -> Config:
+        return parse_config(
+            data, self._settings.config_file or "", self._settings.overrides, lenient=self._settings.lenient
+        )
+
+    def _config_feed(self) -> ConfigFeed | None:
+        if self._settings.config_file is None:
+            return None
+        return ConfigFeed(
+            self._settings.config_file,
+            read_config_file,
+            self._inbox.put,
+            monotonic=self._monotonic,
+            on_death=self._died,
+        )
+
+    # The thread that gives orders.
+
+    def _give_orders(self, orders: Orders) -> None:
+        while True:
+            try:
+                event = self._inbox.get(timeout=LOOK_S)
+            except queue.Empty:
+                event = None
+            if isinstance(event, Stop):
+                return
+            if event is not None:
+                self._learn(event)
+            if self._snapshot is not None and self._config is not None and self._held_known:
+                orders.give(self._needed, self._holding.held)
+
+    def _learn(self, event: Event) -> None:
+        if isinstance(event, HeldRead):
+            self._holding = self._holding.after(event, kubelet_settled=True)
+            self._held_known = True
+        elif isinstance(event, KubeletCame):
+            self._holding = self._holding.kubelet_started()
+        elif isinstance(event, SnapshotTaken):
+            self._snapshot = remember(self._snapshot, event.snapshot)
+            self._plan()
+        elif isinstance(event, DriverDown):
+            log.warning("the driver does not answer: %s; the daemons go on as they are", event.error)
+        elif isinstance(event, FileRead):
+            self._learn_file(event)
+
+    def _learn_file(self, event: FileRead) -> None:
+        try:
+            if event.data is None:
+                raise event.problem or ConfigError(("the config file could not be read",))
+            config = self._parse(event.data)
+        except ConfigError as error:
+            announce.refused(error.problems, keeps=self._config is not None)
+            return
+        if config != self._config:
+            log.info("config loaded from %s", config.source)
+            self._config = config
+            self._plan()
+
+    def _plan(self) -> None:
+        if self._config is None or self._snapshot is None:
+            return
+        try:
+            plan = build(self._snapshot, self._config)
+        except ConfigError as error:
+            if error.problems != self._plan_problems:
+                announce.refused(error.problems, keeps=True)
+            self._plan_problems = error.problems
+            return
+        self._plan_problems = ()
+        needed = {daemon.gpu_uuid: daemon for daemon in daemons(plan)}
+        if needed != self._needed:
+            log.info("%d GPUs need an MPS control daemon", len(needed))
+        self._needed = needed
+
+    def _start_keeper(self, modes: ComputeModes, gpu_uuid: str) -> Keeper:
+        keeper = Keeper(self._root, gpu_uuid, modes, multiuser=self._settings.mps_multiuser, monotonic=self._monotonic)
+        spawn(f"mps-{gpu_uuid[:12]}", keeper.run, self._died)
+        return keeper
+
+    # The end.
+
+    def _end_keepers(self, orders: Orders) -> None:
+        deadline = self._monotonic() + STOP_S
+        keepers = dict(orders.keepers)
+        for keeper in keepers.values():
+            keeper.end()
+        for uuid, keeper in keepers.items():
+            if not keeper.done.wait(max(0.0, deadline - self._monotonic())):
+                log.warning("%s: its daemon is left behind; the next start puts the compute mode back", uuid)
+
+    def _died(self, name: str, error: BaseException) -> None:
+        log.critical("thread %s died, which must never happen", name, exc_info=error)
+        self._ending.tell(
+            Ended(EXIT_FAILED, f"thread {name} died: {error!r}; the process ends so that it is restarted")
+        )
+
+    def _listen_to_signals(self, config_feed: ConfigFeed | None, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
+        def stop(number: int, _: object) -> None:
+            self._ending.tell(Ended(EXIT_STOPPED, f"stopping on {signal.Signals(number).name}"))
+
+        def reload(_number: int, _: object) -> None:
+            if config_feed is not None:
+                config_feed.force()
+            driver_feed.request()
+            held_feed.request()
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, stop)
+        signal.signal(signal.SIGHUP, reload)
+
+
+def run_and_exit(settings: Settings) -> None:
+    """Run the supervisor and end the process, without waiting for threads that hang in the driver."""
+    status = Supervisor(settings).run()
+    logging.shutdown()
+    os._exit(status)

@@ -1,0 +1,184 @@
+"""The MPS supervisor with the plugin, both as processes, on either driver (issue: MPS that is looked after)."""
+
+import os
+import signal
+from functools import partial
+
+import pytest
+
+from tests.serving.harness import DRIVERS, TWO_T4, Node, envs, gpu_uuid
+from tests.serving.supervisor import Supervisor
+
+GPU, MPS = "nvidia.com/gpu", "nvidia.com/gpu.mps"
+DEFAULT, EXCLUSIVE_PROCESS = 0, 3
+ARGS = ("--mps-root=/run/nvidia/mps",)
+
+pytestmark = pytest.mark.parametrize("driver", DRIVERS)
+
+
+def config(replicas: int = 4, *, kind: str = "mps", more: str = "", devices: str = "all") -> str:
+    entry = f"{{name: nvidia.com/gpu, replicas: {replicas}, devices: {devices}{more}}}"
+    return f"version: v1\nsharing: {{{kind}: {{resources: [{entry}]}}}}\n"
+
+
+def shares(*gpus: int, count: int = 4) -> frozenset[str]:
+    return frozenset(f"{gpu_uuid(gpu)}::{n}" for gpu in gpus for n in range(count))
+
+
+def wait_healthy(node: Node, ids: frozenset[str], resource: str = GPU) -> None:
+    node.kubelet.wait_for(lambda: node.kubelet.resources[resource].lists and node.healthy(resource) == ids, 30)
+
+
+def moved(supervisor: Supervisor, before: tuple[int, int]) -> bool:
+    return supervisor.daemon(0) != before
+
+
+def node_of(driver: str, text: str, **more: object) -> Node:
+    return Node(TWO_T4, text, driver=driver, args=ARGS, mps=True, **more)  # type: ignore[arg-type]
+
+
+def test_daemons_are_started_limited_watched_and_restarted(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        node.run(GPU)
+        wait_healthy(node, shares(0, 1))
+        first, second = supervisor.wait_serving(0), supervisor.wait_serving(1)
+        assert supervisor.ask("get_default_active_thread_percentage") == "25.0"
+        assert supervisor.ask("get_default_device_pinned_mem_limit 0") == "3G"
+        assert [supervisor.compute_mode(gpu) for gpu in (0, 1)] == [EXCLUSIVE_PROCESS] * 2
+        assert envs(node.pod("inference", {GPU: 1}))["CUDA_MPS_PIPE_DIRECTORY"] == "/mps/nvidia.com/gpu/pipe"
+        with supervisor.client() as client:
+            assert client.wait_server()[1:] == (25, 3840)
+        os.kill(first[0], signal.SIGKILL)
+        wait_healthy(node, shares(1))
+        wait_healthy(node, shares(0, 1))
+        assert supervisor.wait_serving(0, other_than=first) != first
+        assert supervisor.daemon(1) == second
+        assert supervisor.stop() == 0
+        assert [supervisor.compute_mode(gpu) for gpu in (0, 1)] == [DEFAULT] * 2
+        wait_healthy(node, frozenset())
+
+
+def test_a_daemon_that_hangs_or_forgets_is_replaced(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        node.run(GPU)
+        wait_healthy(node, shares(0, 1))
+        for fault in ("hang", "forget"):
+            before, other = supervisor.wait_serving(0), supervisor.wait_serving(1)
+            node.mps_faults.set(fault, gpu_uuid(0))
+            wait_healthy(node, shares(1))
+            supervisor.wait(partial(moved, supervisor, before))
+            node.mps_faults.clear(fault, gpu_uuid(0))
+            supervisor.wait_serving(0, other_than=before)
+            wait_healthy(node, shares(0, 1))
+            assert supervisor.daemon(1) == other
+
+
+def test_an_edit_touches_only_the_daemons_that_it_changes(driver: str) -> None:
+    two = config(devices="[0]").replace(
+        "]}}", ", {name: nvidia.com/gpu, devices: [1], replicas: 4, rename: nvidia.com/b}]}}"
+    )
+    with node_of(driver, two) as node, Supervisor(node) as supervisor:
+        node.run(MPS, "nvidia.com/b")
+        wait_healthy(node, shares(0), MPS)
+        wait_healthy(node, shares(1), "nvidia.com/b")
+        first, second = supervisor.wait_serving(0, MPS), supervisor.wait_serving(1, "nvidia.com/b")
+        node.write_config(two + "# nothing\n")
+        node.write_config(two.replace("replicas: 4, devices: [0]", "replicas: 2, devices: [0]"))
+        supervisor.wait_serving(0, MPS, other_than=first)
+        wait_healthy(node, shares(0, count=2), MPS)
+        assert supervisor.ask("get_default_active_thread_percentage", 0, MPS) == "50.0"
+        assert supervisor.daemon(1, "nvidia.com/b") == second
+
+
+def test_changed_limits_wait_for_the_shares_held_and_for_clients(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        node.run(GPU)
+        wait_healthy(node, shares(0, 1))
+        before = supervisor.wait_serving(0), supervisor.wait_serving(1)
+        node.pod("inference", {GPU: 1})
+        ((held,),) = node.kubelet.held()[GPU].values()
+        gpu = 0 if held in shares(0) else 1
+        client = supervisor.client(gpu)
+        client.wait_server()
+        node.write_config(config(2))
+        supervisor.wait_serving(1 - gpu, other_than=before[1 - gpu])
+        supervisor.wait_log("waits (3840M and 25 % of the threads for each process -> 7680M")
+        assert supervisor.daemon(gpu) == before[gpu]
+        node.kubelet.end("inference")
+        supervisor.wait_log("1 clients are still connected", 40)
+        assert supervisor.daemon(gpu) == before[gpu]
+        client.leave()
+        supervisor.wait_serving(gpu, other_than=before[gpu])
+        wait_healthy(node, shares(0, 1, count=2))
+
+
+def test_from_mps_to_time_slicing_the_compute_mode_is_put_back_first(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        node.run(GPU)
+        wait_healthy(node, shares(0, 1))
+        node.write_config(config(3, kind="timeSlicing"))
+        wait_healthy(node, shares(0, 1, count=3))
+        assert [supervisor.compute_mode(gpu) for gpu in (0, 1)] == [DEFAULT] * 2
+        assert supervisor.daemon(0) == supervisor.daemon(1) == (0, 0)
+
+
+def test_after_a_sigkill_the_next_supervisor_takes_over_or_puts_back(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        first = supervisor.wait_serving(0)
+        supervisor.stop(signal.SIGKILL)
+        supervisor.start()
+        supervisor.wait_log("of an earlier supervisor runs on")
+        assert supervisor.wait_serving(0) == first
+        supervisor.stop(signal.SIGKILL)
+        os.kill(first[0], signal.SIGKILL)
+        assert supervisor.compute_mode(0) == EXCLUSIVE_PROCESS
+        node.write_config(config(3, kind="timeSlicing"))
+        supervisor.start()
+        supervisor.wait(lambda: supervisor.compute_mode(0) == supervisor.compute_mode(1) == DEFAULT)
+        supervisor.wait(lambda: supervisor.daemon(1) == (0, 0))
+
+
+def test_one_group_out_of_service_leaves_the_other(driver: str) -> None:
+    with node_of(driver, config()) as node:
+        node.mps_faults.set("refuse", gpu_uuid(0))
+        with Supervisor(node) as supervisor:
+            node.run(GPU)
+            wait_healthy(node, shares(1))
+            supervisor.wait_log("GPU 0 (nvidia.com/gpu): the control daemon ended with status 1: Failed to initialize")
+            node.mps_faults.clear("refuse", gpu_uuid(0))
+            wait_healthy(node, shares(0, 1))
+
+
+def test_a_foreign_daemon_is_left_alone(driver: str) -> None:
+    with node_of(driver, config()) as node, node.mps_daemon(0) as foreign, Supervisor(node) as supervisor:
+        supervisor.wait_serving(1)
+        supervisor.wait_log("foreign daemon: a control daemon that this supervisor did not start")
+        assert foreign.process is not None
+        assert foreign.process.poll() is None
+        assert supervisor.compute_mode(0) == DEFAULT
+        foreign.ask("quit")
+        supervisor.wait_serving(0)
+
+
+def test_old_drivers_serve_one_user_at_a_time(driver: str) -> None:
+    with node_of(driver, config(), env={"MPS_STANDIN_OLD": "1"}) as node, Supervisor(node) as supervisor:
+        supervisor.wait_serving(0)
+        assert "knows no -multiuser-server" in supervisor.log
+
+
+def test_without_the_program_the_reason_is_said(driver: str) -> None:
+    with Node(TWO_T4, config(), driver=driver, args=ARGS) as node, Supervisor(node) as supervisor:
+        node.root.chmod(0o755)
+        supervisor.wait_log("nvidia-cuda-mps-control is not on PATH")
+        assert supervisor.process is not None
+        assert supervisor.process.poll() is None
+        supervisor.stop()
+        assert supervisor.compute_mode(0) == DEFAULT
+
+
+def test_a_parent_that_others_cannot_enter_is_named(driver: str) -> None:
+    with node_of(driver, config()) as node:
+        node.mps_root.mkdir(mode=0o700)
+        with Supervisor(node) as supervisor:
+            supervisor.wait_log("can't be entered by others")
+            assert supervisor.compute_mode(0) == DEFAULT
