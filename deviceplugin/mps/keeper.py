@@ -17,6 +17,7 @@ from typing import Protocol
 from deviceplugin.errors import DevicePluginError, MpsError
 from deviceplugin.model.computemode import ComputeMode
 from deviceplugin.model.mps import MpsDaemon
+from deviceplugin.model.words import counted
 from deviceplugin.mps import record
 from deviceplugin.mps.control import Control, limit_commands, wrong_limits
 from deviceplugin.mps.directories import clear_stale, prepare
@@ -235,7 +236,7 @@ class Keeper:
         except MpsError:
             clients = 0  # it hangs: nobody can be let in either
         if clients:
-            raise MpsError(f"waits ({what}): {clients} clients are still connected")
+            raise MpsError(f"waits ({what}): {counted(clients, 'client')} still connected")
         log.info("%s: %s; the control daemon %d is ended", known.daemon.describe(), what, process.pid)
         self._quit(process, control)
         self._forget_process()
@@ -297,7 +298,7 @@ class Keeper:
             self._take_gpu(daemon)
             process = self._begin(paths, daemon)
             try:
-                self._set_limits(process, paths, daemon)
+                self._set_limits(paths, daemon)
             except MpsError:
                 self._kill(process)
                 self._forget_process()
@@ -373,7 +374,7 @@ class Keeper:
             return self._begin(paths, daemon)
         raise MpsError(f"the control daemon ended with status {process.exit_status}: {said or 'without a word'}")
 
-    def _set_limits(self, process: DaemonProcess, paths: DaemonPaths, daemon: MpsDaemon) -> None:
+    def _set_limits(self, paths: DaemonPaths, daemon: MpsDaemon) -> None:
         control = self._control(paths)
         for command in limit_commands(daemon.share):
             control.ask(command)

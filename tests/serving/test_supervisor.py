@@ -95,19 +95,18 @@ def test_changed_limits_wait_for_the_shares_held_and_for_clients(driver: str) ->
         node.run(GPU)
         wait_healthy(node, shares(0, 1))
         before = supervisor.wait_serving(0), supervisor.wait_serving(1)
-        node.pod("inference", {GPU: 1})
+        pod = node.pod("inference", {GPU: 1})
         ((held,),) = node.kubelet.held()[GPU].values()
         gpu = 0 if held in shares(0) else 1
-        client = supervisor.client(gpu)
-        client.wait_server()
-        node.write_config(config(2))
-        supervisor.wait_serving(1 - gpu, other_than=before[1 - gpu])
-        supervisor.wait_log("waits (3840M and 25 % of the threads for each process -> 7680M")
-        assert supervisor.daemon(gpu) == before[gpu]
-        node.kubelet.end("inference")
-        supervisor.wait_log("1 clients are still connected", 40)
-        assert supervisor.daemon(gpu) == before[gpu]
-        client.leave()
+        with supervisor.client(gpu) as client:
+            client.wait_server()
+            node.write_config(config(2))
+            supervisor.wait_serving(1 - gpu, other_than=before[1 - gpu])
+            supervisor.wait_log("waits (3840M and 25 % of the threads for each process -> 7680M")
+            assert supervisor.daemon(gpu) == before[gpu]
+            node.kubelet.end(pod.uid)
+            supervisor.wait_log("1 client still connected", 40)
+            assert supervisor.daemon(gpu) == before[gpu]
         supervisor.wait_serving(gpu, other_than=before[gpu])
         wait_healthy(node, shares(0, 1, count=2))
 
