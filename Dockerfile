@@ -47,6 +47,7 @@ RUN if python3 -m pip --version >/dev/null 2>&1; then \
 COPY --from=build /opt/gpu-device-plugin /opt/gpu-device-plugin
 RUN ln -s /opt/gpu-device-plugin/bin/gpu-device-plugin /usr/bin/gpu-device-plugin \
     && ln -s /opt/gpu-device-plugin/bin/nvidia-device-plugin /usr/bin/nvidia-device-plugin \
+    && ln -s /opt/gpu-device-plugin/bin/mps-control-daemon /usr/bin/mps-control-daemon \
     && /opt/gpu-device-plugin/bin/python -c 'import deviceplugin.app.daemon' \
     && gpu-device-plugin version
 

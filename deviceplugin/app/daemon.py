@@ -1,11 +1,8 @@
 """Wires the parts together and runs them until a signal comes. The only place that knows all of them."""
 
-import contextlib
 import logging
-import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +13,7 @@ from deviceplugin import __version__
 from deviceplugin.app import heap
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
-from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
+from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending, end_process
 from deviceplugin.app.event_feed import EventFeed
 from deviceplugin.app.events import Event, KubeletCame, Stop
 from deviceplugin.app.held_feed import HeldFeed
@@ -289,19 +286,4 @@ def run_and_exit(settings: Settings, monotonic: Callable[[], float] = time.monot
     Args:
         settings, monotonic: as for `Daemon`.
     """
-    ended = Daemon(settings, monotonic).run()
-    logging.shutdown()
-    if ended.again:
-        _inherit_nothing()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
-    os._exit(ended.exit_status)
-
-
-def _inherit_nothing() -> None:
-    """Let a fresh start inherit standard input and outputs only. Python's own descriptors are not inherited anyway, but
-    a driver's device file that a library holds open would keep that driver from being unloaded.
-    """
-    for entry in os.listdir("/proc/self/fd"):
-        if int(entry) > 2:
-            with contextlib.suppress(OSError):  # the one that listed them is closed
-                os.set_inheritable(int(entry), False)
+    end_process(Daemon(settings, monotonic).run())

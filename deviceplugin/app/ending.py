@@ -1,11 +1,14 @@
 """What the main thread waits for: the reason why the process ends, told by a signal's handler or by any thread."""
 
 import contextlib
+import logging
 import os
 import queue
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 EXIT_STOPPED, EXIT_FAILED = 0, 1
 
@@ -63,3 +66,25 @@ class Ending:
         """Give the pipe back, once nobody tells any more."""
         os.close(self._read_fd)
         os.close(self._write_fd)
+
+
+def end_process(ended: Ended) -> NoReturn:
+    """End the process, without waiting for threads that hang in the driver.
+
+    Or start it afresh in the same process, with the same arguments: the process id, and so the container, stays.
+    """
+    logging.shutdown()
+    if ended.again:
+        _inherit_nothing()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
+    os._exit(ended.exit_status)
+
+
+def _inherit_nothing() -> None:
+    """Let a fresh start inherit standard input and outputs only. Python's own descriptors are not inherited anyway, but
+    a driver's device file that a library holds open would keep that driver from being unloaded.
+    """
+    for entry in os.listdir("/proc/self/fd"):
+        if int(entry) > 2:
+            with contextlib.suppress(OSError):  # the one that listed them is closed
+                os.set_inheritable(int(entry), False)

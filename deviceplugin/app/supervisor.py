@@ -5,7 +5,6 @@ touching a client. One thread owns the plan and gives orders; each GPU's keeper 
 """
 
 import logging
-import os
 import queue
 import signal
 import time
@@ -17,7 +16,7 @@ from deviceplugin import __version__
 from deviceplugin.app import announce
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
-from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending
+from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending, end_process
 from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, KubeletCame, SnapshotTaken, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.holding import Holding
@@ -101,8 +100,8 @@ class Supervisor:
         self._needed: Mapping[str, MpsDaemon] = {}
         self._plan_problems: tuple[str, ...] = ()
 
-    def run(self) -> int:
-        """Supervise until a signal comes; returns the exit status. Must be called from the main thread."""
+    def run(self) -> Ended:
+        """Supervise until a signal comes; returns why it ended. Must be called from the main thread."""
         settings = self._settings
         log.info("gpu-device-plugin mps %s starts; driver %s, MPS root %s", __version__, settings.driver, self._root)
         try:
@@ -112,9 +111,11 @@ class Supervisor:
             modes = open_compute_modes(settings.driver, container_driver_root=flags_root)
         except DevicePluginError as error:
             log.error("cannot start: %s", error)
-            return EXIT_FAILED
+            return Ended(EXIT_FAILED, str(error))
         sources = HeldSources(KubeletPaths(Path(settings.kubelet_socket), Path(settings.kubelet_root_dir)))
-        driver_feed = DriverFeed(driver, self._inbox.put, monotonic=self._monotonic, on_death=self._died)
+        driver_feed = DriverFeed(
+            driver, self._inbox.put, monotonic=self._monotonic, on_death=self._died, on_upgrade=self._upgraded
+        )
         # Only the plugin answers Allocates; here none of them is ever running.
         held_feed = HeldFeed(
             sources, lambda timeout_s: True, self._inbox.put, monotonic=self._monotonic, on_death=self._died
@@ -136,8 +137,10 @@ class Supervisor:
         for feed in (driver_feed, held_feed, config_feed):
             if feed is not None:
                 feed.stop()
-        self._end_keepers(orders)
-        return ended.exit_status
+        if not ended.again:
+            # Else the daemons run on, and are taken over from their records.
+            self._end_keepers(orders)
+        return ended
 
     def _first_config(self) -> tuple[bytes | None, ConfigError | None]:
         settings = self._settings
@@ -244,6 +247,11 @@ class Supervisor:
             if not keeper.done.wait(max(0.0, deadline - self._monotonic())):
                 log.warning("%s: its daemon is left behind; the next start puts the compute mode back", uuid)
 
+    def _upgraded(self) -> None:
+        self._ending.tell(
+            Ended(EXIT_STOPPED, "the driver was upgraded: this process starts itself afresh to open it", again=True)
+        )
+
     def _died(self, name: str, error: BaseException) -> None:
         log.critical("thread %s died, which must never happen", name, exc_info=error)
         self._ending.tell(
@@ -266,7 +274,5 @@ class Supervisor:
 
 
 def run_and_exit(settings: Settings) -> None:
-    """Run the supervisor and end the process, without waiting for threads that hang in the driver."""
-    status = Supervisor(settings).run()
-    logging.shutdown()
-    os._exit(status)
+    """Run the supervisor and end the process; as `deviceplugin.app.daemon.run_and_exit`."""
+    end_process(Supervisor(settings).run())

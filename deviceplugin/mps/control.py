@@ -123,3 +123,9 @@ def problem_of(control: Control, share: MpsShare) -> str:
         return wrong_limits(control, share)
     except MpsError as error:
         return str(error)
+
+
+def count_clients(control: Control) -> int:
+    """How many clients the daemon's servers have. Raises MpsError as `ask` does."""
+    servers = control.ask("get_server_list").split()
+    return sum(len(control.ask(f"get_client_list {server}").split()) for server in servers)

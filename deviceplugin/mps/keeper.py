@@ -19,7 +19,7 @@ from deviceplugin.model.computemode import ComputeMode
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.words import counted
 from deviceplugin.mps import record
-from deviceplugin.mps.control import Control, limit_commands, wrong_limits
+from deviceplugin.mps.control import Control, count_clients, limit_commands, wrong_limits
 from deviceplugin.mps.directories import clear_stale, prepare
 from deviceplugin.mps.logs import LogFollower
 from deviceplugin.mps.paths import DaemonPaths
@@ -232,7 +232,7 @@ class Keeper:
             raise MpsError(f"waits ({what}): {order.held_by}")
         control = self._control(self._paths(known.daemon))
         try:
-            clients = _clients(control)
+            clients = count_clients(control)
         except MpsError:
             clients = 0  # it hangs: nobody can be let in either
         if clients:
@@ -393,9 +393,3 @@ class Keeper:
     def _known(self) -> record.Record:
         assert self._record is not None, "a daemon is never started without a record"
         return self._record
-
-
-def _clients(control: Control) -> int:
-    """How many clients the daemon's servers have."""
-    servers = control.ask("get_server_list").split()
-    return sum(len(control.ask(f"get_client_list {server}").split()) for server in servers)

@@ -65,7 +65,7 @@ def test_version() -> None:
     [
         ([], ""),
         (["serv"], "unknown command 'serv'; did you mean serve?"),
-        (["nonsense"], "unknown command 'nonsense'; one of: serve, simulate, validate, plan, migrate, status"),
+        (["nonsense"], "unknown command 'nonsense'; one of: serve, mps, simulate, validate, plan, migrate, status"),
         (["serve", "--nope"], "gpu-device-plugin serve: --nope: found an unknown flag"),
         (["serve", "--kubelet-socket="], '--kubelet-socket: found "", expected a path'),
         (["validate"], "required: file"),
