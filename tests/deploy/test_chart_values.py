@@ -19,7 +19,7 @@ def verdict(values: Values, path: str) -> Verdict:
 
 
 # What this version does not offer yet is the business of config.notoffered, which the command asks as well.
-ELSEWHERE = {"cdi.featureFlags", "mps.enableHostPID", "mps.enableHostNetwork"}
+ELSEWHERE = {"cdi.featureFlags"}
 
 
 @pytest.mark.parametrize("path", sorted(REFUSED.keys() & NVIDIAS - ELSEWHERE))

@@ -100,6 +100,11 @@ def test_cdi_without_the_drivers_files_is_pointed_out() -> None:
     assert "set nvidiaDriverRoot" not in notes()
 
 
+def test_the_supervisor_is_named_where_it_runs() -> None:
+    assert "daemonset/nvdp-nvidia-device-plugin-mps" in notes({"mps": {"enabled": True}})
+    assert "-mps" not in notes()
+
+
 def test_what_the_chart_cannot_see_is_said() -> None:
     assert "privileges.mig" in notes({"config": {"name": "c", "default": "k"}})
     assert "privileges.mig" not in notes({"config": {"name": "c", "default": "k"}, "privileges": {"mig": True}})

@@ -16,8 +16,15 @@ PLAIN = {
 }
 MIG = {"capability SYS_ADMIN": "privileges.mig: NVIDIA's runtime lets nobody else list MIG instances"}
 MPS = {
-    "/run/nvidia/mps, writable": "mps.enabled: the pipes of the control daemons",
+    "/run/nvidia/mps, writable": "mps.enabled: pipes, logs and records of the control daemons",
     "/run/nvidia/mps/shm, writable": "mps.enabled: the memory that whoever talks to them shares",
+    "/var/lib/kubelet/device-plugins, read-only": "mps.enabled: the kubelet's checkpoint says what is held",
+    "hostPID": "mps.enableHostPID: the MPS server looks itself up by the number that the driver knows",
+    "capability SYS_ADMIN": "mps.enabled: compute modes",
+    **{
+        f"capability {name}": "mps.enabled: servers that run as their clients' users"
+        for name in ("SETUID", "SETGID", "CHOWN", "FOWNER", "KILL")
+    },
 }
 NAMED: dict[str, dict[str, str]] = {
     "no-values": PLAIN,
@@ -43,6 +50,7 @@ NAMED: dict[str, dict[str, str]] = {
     },
     "nvidia-device-plugin.yml": PLAIN,
     "nvidia-device-plugin-mig.yml": PLAIN | MIG,
+    "nvidia-device-plugin-mps.yml": PLAIN | MPS,
     "nvidia-device-plugin-compat-with-cpumanager.yml": PLAIN
     | {"privileged": "PASS_DEVICE_SPECS: a CPU set update would take the GPUs from it"},
 }

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from deviceplugin.config.load import parse_config
 from tests.deploy.chart import Manifest, static_manifests
 
 PLAIN = "nvidia-device-plugin.yml"
@@ -21,7 +22,16 @@ def container(of: Manifest) -> Manifest:
     return dict(only)
 
 
+MPS_MOUNTS = {
+    "config": ("/config", {"configMap": {"name": "nvidia-device-plugin-config"}}),
+    "mps-root": ("/mps", {"hostPath": {"path": "/run/nvidia/mps", "type": "DirectoryOrCreate"}}),
+    "mps-shm": ("/dev/shm", {"hostPath": {"path": "/run/nvidia/mps/shm", "type": "DirectoryOrCreate"}}),
+}
 DIFFERENCES: dict[str, dict[str, Any]] = {
+    "nvidia-device-plugin-mps.yml": {
+        "env": {"CONFIG_FILE": "/config/config.yaml", "MPS_ROOT": "/run/nvidia/mps"},
+        "mounts": MPS_MOUNTS,
+    },
     "nvidia-device-plugin-compat-with-cpumanager.yml": {
         "env": {"PASS_DEVICE_SPECS": "true"},
         "securityContext": {"runAsUser": 0, "readOnlyRootFilesystem": True, "privileged": True},
@@ -46,7 +56,11 @@ def test_it_is_the_plain_one_but_for_what_its_feature_needs(name: str) -> None:
     found, expected = daemon_set(name), daemon_set(PLAIN)
     (wanted,) = expected["spec"]["template"]["spec"]["containers"]
     wanted["env"] += [{"name": key, "value": value} for key, value in DIFFERENCES[name]["env"].items()]
-    wanted["securityContext"] = DIFFERENCES[name]["securityContext"]
+    wanted["securityContext"] = DIFFERENCES[name].get("securityContext", wanted["securityContext"])
+    for volume, (path, source) in DIFFERENCES[name].get("mounts", {}).items():
+        read_only = {"readOnly": True} if "configMap" in source else {}
+        wanted["volumeMounts"].append({"name": volume, "mountPath": path, **read_only})
+        expected["spec"]["template"]["spec"]["volumes"].append({"name": volume, **source})
     assert found == expected
 
 
@@ -55,3 +69,14 @@ def test_one_replaces_the_other(name: str) -> None:
     """Selectors are immutable: with the same ones `kubectl apply` goes from any manifest to any, NVIDIA's included."""
     assert daemon_set(name)["spec"]["selector"] == {"matchLabels": {"name": "nvidia-device-plugin-ds"}}
     assert container(daemon_set(name))["name"] == "nvidia-device-plugin-ctr"
+
+
+def test_the_supervisor_reads_what_the_plugin_reads() -> None:
+    name = "nvidia-device-plugin-mps.yml"
+    (supervisor,) = (one for one in MANIFESTS[name] if one["metadata"]["name"] == "nvidia-device-plugin-mps")
+    (container_of_it,) = supervisor["spec"]["template"]["spec"]["containers"]
+    assert container_of_it["env"] == container(daemon_set(name))["env"]
+    (config_map,) = (one for one in MANIFESTS[name] if one["kind"] == "ConfigMap")
+    config = parse_config(config_map["data"]["config.yaml"].encode(), "config.yaml")
+    assert config.mps is not None
+    assert supervisor["spec"]["updateStrategy"] == {"type": "OnDelete"}

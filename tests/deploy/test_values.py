@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from deviceplugin.app.supervisor import STOP_S
+from deviceplugin.cli.main import COMMANDS
 from deviceplugin.config.notoffered import words_not_offered
 from tests.deploy.chart import (
     CHART,
@@ -21,6 +23,7 @@ from tests.deploy.chart import (
 )
 
 FILE = {"config": {"map": {"default": "version: v1\n"}}}
+MPS = {"config": {"map": {"default": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"}}}
 TWO_FILES = {"config": {"map": {"a": "version: v1\n", "b": "version: v1\n"}}}
 PROBE = {"periodSeconds": 7, "timeoutSeconds": 8, "failureThreshold": 9}
 
@@ -79,6 +82,9 @@ CHANGES: dict[str, tuple[Values, Values]] = {
     "probes.liveness.initialDelaySeconds": ({"probes": {"liveness": {"initialDelaySeconds": 42}}}, {}),
     "mps.root": ({"mps": {"root": "/var/mps"}}, {}),
     "mps.enabled": ({"mps": {"enabled": True}}, {}),
+    "mps.enableHostPID": (MPS | {"mps": {"enableHostPID": False}}, MPS),
+    "mps.enableHostNetwork": (MPS | {"mps": {"enableHostNetwork": True}}, MPS),
+    "mps.securityContext": (MPS | {"mps": {"securityContext": {"privileged": True}}}, MPS),
     "cdi.nvidiaHookPath": ({"cdi": {"nvidiaHookPath": "/usr/bin/nvidia-cdi-hook"}}, {}),
     "cdi.enabled": ({"cdi": {"enabled": True}}, {}),
 }
@@ -90,8 +96,6 @@ REFUSED: dict[str, tuple[Values, str]] = {
         {"cdi": {"featureFlags": "enable-coherent-annotations"}},
         "cdi.featureFlags: found enable-coherent-annotations",
     ),
-    "mps.enableHostPID": ({"mps": {"enableHostPID": False}}, "mps.enableHostPID: found false"),
-    "mps.enableHostNetwork": ({"mps": {"enableHostNetwork": True}}, "mps.enableHostNetwork: found true"),
     **{
         f"gfd.{key}": ({"gfd": {key: value}}, f"gfd.{key}: found ")
         for key, value in {
@@ -398,3 +402,50 @@ def test_values_and_schema_have_the_same_keys() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
     assert set(schema) - set(values) == {"global", "namespace", "nfd"}
     assert set(values) <= set(schema)
+
+
+# The MPS supervisor.
+
+
+def supervisor(values: Values) -> Values:
+    return only(render(values), "DaemonSet", "-mps")
+
+
+@pytest.mark.parametrize(
+    ("values", "runs"),
+    [
+        ({}, False),
+        (FILE, False),
+        (MPS, True),
+        (MPS | {"mps": {"enabled": False}}, False),
+        ({"mps": {"enabled": True}}, True),
+        ({"config": {"name": "c", "default": "k"}}, False),
+        (MPS | {"devicePlugin": {"enabled": False}}, False),
+    ],
+)
+def test_the_supervisor_runs_where_the_file_has_mps(values: Values, runs: bool) -> None:
+    names = [one["metadata"]["name"] for one in render(values) if one["kind"] == "DaemonSet"]
+    assert ("nvdp-nvidia-device-plugin-mps" in names) is runs
+
+
+def test_the_supervisor_reads_what_the_plugin_reads() -> None:
+    """It plans with the same code: what one is told the other must be told."""
+    (container,) = supervisor(MPS)["spec"]["template"]["spec"]["containers"]
+    assert {one["name"]: one["value"] for one in container["env"]} == plugin_env(MPS)
+    assert {"/mps", "/dev/shm", "/config"} <= {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {"/mps", "/dev/shm", "/config"} <= {mount["mountPath"] for mount in plugin_container(MPS)["volumeMounts"]}
+    assert container["command"] == ["gpu-device-plugin", "mps"]
+    assert container["command"][1] in COMMANDS
+
+
+def test_the_supervisor_is_never_replaced_by_itself() -> None:
+    assert supervisor(MPS)["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    assert (
+        supervisor(MPS | {"updateStrategy": {"type": "RollingUpdate"}})["spec"]["updateStrategy"]["type"] == "OnDelete"
+    )
+    edited = MPS | {"rolloutOnConfigChange": True}
+    assert "annotations" not in supervisor(edited)["spec"]["template"]["metadata"]
+
+
+def test_the_supervisor_gets_time_to_end_its_daemons() -> None:
+    assert supervisor(MPS)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > STOP_S

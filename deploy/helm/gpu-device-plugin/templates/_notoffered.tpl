@@ -50,11 +50,5 @@ nfd:
 {{- $found = append $found (printf "deviceDiscoveryStrategy: found %s, which is not offered; expected auto or nvml" .) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq .Values.mps.enableHostPID false -}}
-{{- $found = append $found "mps.enableHostPID: found false; the MPS supervisor is not offered yet" -}}
-{{- end -}}
-{{- if .Values.mps.enableHostNetwork -}}
-{{- $found = append $found "mps.enableHostNetwork: found true; the MPS supervisor is not offered yet" -}}
-{{- end -}}
 {{- toJson $found -}}
 {{- end -}}

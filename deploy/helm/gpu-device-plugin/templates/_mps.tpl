@@ -1,0 +1,21 @@
+{{/* The MPS supervisor. */}}
+
+{{/* Labels of its own: NVIDIA's two DaemonSets share one selector. */}}
+{{- define "gdp.mps.identity" -}}
+app.kubernetes.io/name: {{ include "gdp.name" . | trunc 59 }}-mps
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gdp.mps.securityContext" -}}
+{{- if .Values.mps.securityContext -}}
+{{ toYaml .Values.mps.securityContext }}
+{{- else -}}
+runAsUser: 0
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  # SYS_ADMIN: setting a GPU's compute mode, and listing MIG instances. The others: the daemon starts servers that run as
+  # their clients' users, opens its pipes to these, and ends them.
+  add: [SYS_ADMIN, SETUID, SETGID, CHOWN, FOWNER, KILL]
+{{- end -}}
+{{- end -}}
