@@ -33,7 +33,8 @@ from deviceplugin.model.held import Held
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
-from deviceplugin.mps.keeper import ComputeModes, Keeper, Order
+from deviceplugin.mps.keeper import Keeper
+from deviceplugin.mps.order import ComputeModes, Order
 from deviceplugin.mps.paths import owned
 from deviceplugin.planning.build import build
 from deviceplugin.planning.identity import remember

@@ -9,10 +9,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from deviceplugin.errors import DevicePluginError, MpsError
 from deviceplugin.model.computemode import ComputeMode
@@ -22,6 +21,7 @@ from deviceplugin.mps import record
 from deviceplugin.mps.control import Control, count_clients, limit_commands, wrong_limits
 from deviceplugin.mps.directories import clear_stale, prepare
 from deviceplugin.mps.logs import LogFollower
+from deviceplugin.mps.order import ComputeModes, Order
 from deviceplugin.mps.paths import DaemonPaths
 from deviceplugin.mps.process import DaemonProcess, last_words
 
@@ -37,29 +37,6 @@ QUIT_S = 3.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 # A daemon that has served this long has not been in a crash loop.
 STEADY_S = 60.0
-
-
-class ComputeModes(Protocol):
-    """Reads and sets compute modes (deviceplugin.driver.computemode); raises DriverError."""
-
-    def get(self, gpu_uuid: str) -> ComputeMode:
-        """A GPU's mode."""
-
-    def set(self, gpu_uuid: str, mode: ComputeMode) -> None:
-        """Sets it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What the keeper of a GPU is to bring about.
-
-    Attributes:
-        wanted: the daemon that the plan needs; None: the GPU leaves MPS.
-        held_by: why nothing may change that pods could notice: shares of the GPU are held, or may be; empty if none is.
-    """
-
-    wanted: MpsDaemon | None
-    held_by: str
 
 
 class Keeper:
@@ -162,17 +139,28 @@ class Keeper:
             self._logs.look()
         if self._process is not None and not self._process.alive():
             self._has_died(self._process)
-        if self._process is not None and self._record is not None:
-            if self._record.daemon != order.wanted:
-                return self._give_up(order)
-            return self._watch(self._process, order.wanted)
-        if order.wanted is None:
+        known = self._record
+        if known is None:
+            if order.wanted is not None and order.held_by:
+                raise MpsError(
+                    f"its control daemon is not started while the GPU is given out otherwise: {order.held_by}"
+                )
+        elif known.daemon != order.wanted:
+            if waits := self._waits(known, order):
+                # What is held was given out on the terms of the daemon that there is, so that one is kept.
+                self._reach(known.daemon)
+                raise MpsError(waits)
+            self._end_daemon(known, order)
+        return self._reach(order.wanted)
+
+    def _reach(self, daemon: MpsDaemon | None) -> bool:
+        if daemon is None:
             return self._leave()
+        if self._process is not None:
+            return self._watch(self._process, daemon)
         if self._monotonic() < self._start_at:
             raise MpsError(self.problem)
-        if self._record is None and order.held_by:
-            raise MpsError(f"its control daemon is not started while the GPU is given out otherwise: {order.held_by}")
-        return self._start(order.wanted)
+        return self._start(daemon)
 
     def _has_died(self, process: DaemonProcess) -> None:
         paths = self._paths(self._known().daemon)
@@ -223,25 +211,28 @@ class Keeper:
 
     # It is not what is wanted.
 
-    def _give_up(self, order: Order) -> bool:
-        """Ends the daemon that runs, for another one or for good, when nobody can notice."""
-        known, process = self._known(), self._process
-        assert process is not None
-        what = f"{known.daemon.share.describe()} -> {order.wanted.share.describe() if order.wanted else 'no MPS'}"
+    def _waits(self, known: record.Record, order: Order) -> str:
+        """Why the daemon must stay as it is though another one is wanted, or none; empty when nobody would notice."""
+        change = f"waits ({known.daemon.share.describe()} -> {order.terms})"
         if order.held_by:
-            raise MpsError(f"waits ({what}): {order.held_by}")
-        control = self._control(self._paths(known.daemon))
+            return f"{change}: {order.held_by}"
+        if self._process is None:
+            return ""
         try:
-            clients = count_clients(control)
+            clients = count_clients(self._control(self._paths(known.daemon)))
         except MpsError:
-            clients = 0  # it hangs: nobody can be let in either
-        if clients:
-            raise MpsError(f"waits ({what}): {counted(clients, 'client')} still connected")
-        log.info("%s: %s; the control daemon %d is ended", known.daemon.describe(), what, process.pid)
-        self._quit(process, control)
-        self._forget_process()
+            return ""  # it hangs: nobody can be let in either
+        return f"{change}: {counted(clients, 'client')} still connected" if clients else ""
+
+    def _end_daemon(self, known: record.Record, order: Order) -> None:
+        """Ends the daemon that runs, for another one or for good."""
         self._start_at = 0.0
-        return self._step(order)
+        if self._process is None:
+            return
+        change = f"{known.daemon.share.describe()} -> {order.terms}"
+        log.info("%s: %s; the control daemon %d is ended", known.daemon.describe(), change, self._process.pid)
+        self._quit(self._process, self._control(self._paths(known.daemon)))
+        self._forget_process()
 
     def _leave(self) -> bool:
         """Puts everything back as it was before MPS had the GPU."""
