@@ -27,6 +27,7 @@ from deviceplugin.app.events import (
     Vanished,
 )
 from deviceplugin.app.holding import Holding
+from deviceplugin.app.patience import Patience
 from deviceplugin.app.ports import CdiFiles, Ledger, Link, MpsWatch, Paced, VanishingWait
 from deviceplugin.app.state import Refused, State
 from deviceplugin.app.wellness import Wellness
@@ -48,10 +49,6 @@ log = logging.getLogger(__name__)
 
 # The loop comes round at least this often, so that a stuck one shows (status --live).
 BEAT_S = 2.0
-# Pace of reading what is held: while a change waits for it, while handed-out ids are unconfirmed, else.
-HELD_WAITING_S, HELD_RECENT_S, HELD_IDLE_S = 2.0, 10.0, 30.0
-# A list sent only to make the kubelet rewrite its checkpoint costs it an fsync (L13): seldom.
-RESEND_S = 10.0
 # By then everything is imported, served and registered.
 START_TAKES_S = 2.0
 # Specifications that could not be written, or that somebody removed, are written again at this pace.
@@ -130,7 +127,7 @@ class Reconciler:
         )
         self._beat_at = monotonic()
         self._kubelet_came_at = monotonic()
-        self._resent_at = -RESEND_S
+        self._patience = Patience(link, ledger, held_feed, monotonic)
         self._echo = Echo()
         self._started_at = monotonic()
         self._unsettled = True
@@ -396,7 +393,7 @@ class Reconciler:
         if offers is not state.offers or retired != state.retired_since:
             self._state = replace(state, offers=offers, retired_since=retired)
         self._look_after_cdi()
-        self._pace_held()
+        self._patience.look(self._state, in_doubt=self._echo.in_doubt)
 
     def _look_after_cdi(self) -> None:
         """Have specifications that are not in place, or were meddled with, written again, at a pace."""
@@ -404,29 +401,3 @@ class Reconciler:
             self._state.cdi_problem or not self._cdi.intact()
         ):
             self._again = True
-
-    def _pace_held(self) -> None:
-        state = self._state
-        if state.waiting or self._echo.in_doubt or (state.refused and any(state.refused.holders.ids.values())):
-            self._held_feed.every(HELD_WAITING_S)
-            self._refresh_checkpoint()
-        elif any(self._ledger.held().ids.values()):
-            self._held_feed.every(HELD_RECENT_S)
-        else:
-            self._held_feed.every(HELD_IDLE_S)
-
-    def _refresh_checkpoint(self) -> None:
-        """Have the kubelet rewrite a checkpoint whose ended pods are all that a change still waits for (C3)."""
-        state = self._state
-        if state.holding is None or self._monotonic() - self._resent_at < RESEND_S:
-            return
-        stale = state.holding.only_checkpointed
-        holders = state.refused.holders if state.refused else Held()
-        names = [
-            name for name, offer in state.offers.items() if (offer.refused.keys() | holders.of(name)) & stale.of(name)
-        ]
-        for name in names:
-            log.debug("sending the list of %s again: its last holders are in the kubelet's checkpoint only", name)
-            self._link.resend(name)
-        if names:
-            self._resent_at = self._monotonic()
