@@ -77,7 +77,7 @@ class HeldRead:
         listed: PodResources' answer; None if it gave none.
         checkpointed: the checkpoint's entries; None if unreadable.
         began_at: monotonic seconds before the reads.
-        problem: why nothing could be read, empty if either was.
+        problem: why PodResources gave no answer, and the checkpoint's problem if it could not be read either.
         allocatable: the ids that the kubelet counts as healthy, by resource (contract P4, R15); None if unknown.
     """
 

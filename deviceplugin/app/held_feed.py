@@ -101,5 +101,4 @@ class HeldFeed:
             with contextlib.suppress(KubeletError):
                 # Asked last, so that a list sent before this read is in it.
                 allocatable = self._sources.allocatable(LIST_TIMEOUT_S)
-        known = listed is not None or checkpointed is not None
-        return HeldRead(listed, checkpointed, began_at, "" if known else "; ".join(problems), allocatable)
+        return HeldRead(listed, checkpointed, began_at, "" if listed is not None else "; ".join(problems), allocatable)

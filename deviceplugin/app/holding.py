@@ -45,7 +45,7 @@ class Holding:
             ours_by_name: resources in force or planned; others are ours by the form of their ids.
         """
         if read.listed is None and read.checkpointed is None:
-            return replace(self, held=Held(self.held.ids, read.problem, self.held.pods))
+            return replace(self, held=Held(self.held.ids, read.problem, pods=self.held.pods))
         listed = ours(read.listed or Held(), ours_by_name)
         checkpointed = ours(read.checkpointed or Held(), ours_by_name)
         seen = _keys(listed) | _keys(checkpointed)
@@ -60,7 +60,11 @@ class Holding:
         only = _keys(checkpointed) - _keys(listed) if read.listed is not None else set()
         pods = {**self.held.pods, **(read.listed.pods if read.listed else {})}
         held_ids = {device_id for _, device_id in kept}
-        held = replace(_held(kept), pods={one: pod for one, pod in pods.items() if one in held_ids})
+        held = replace(
+            _held(kept),
+            ends_unseen_because=read.problem,
+            pods={one: pod for one, pod in pods.items() if one in held_ids},
+        )
         return Holding(held, missing, unproven, _held(only))
 
 

@@ -1,7 +1,7 @@
 """What pods hold, as far as anyone can know it (contract section 4)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -20,11 +20,14 @@ class Held:
         ids: by resource name.
         unknown_because: empty when the answer can be trusted; else why neither PodResources nor the checkpoint
             could be read: a change that would withdraw anything then waits with this reason.
+        ends_unseen_because: empty when PodResources answered; else why only the checkpoint tells, which keeps pods that
+            have ended (C3): what is named here may be free for long.
         pods: device id -> `namespace/name` of the pod that holds it, where the source tells; for people only.
     """
 
     ids: Mapping[str, frozenset[str]] = field(default_factory=lambda: NOTHING)
     unknown_because: str = ""
+    ends_unseen_because: str = ""
     pods: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def of(self, resource_name: str) -> frozenset[str]:
@@ -34,4 +37,4 @@ class Held:
     def with_handed_out(self, handed_out: "Held") -> "Held":
         """These and the ids that we handed out: more ids, but no more certainty about the rest."""
         names = {*self.ids, *handed_out.ids}
-        return Held({name: self.of(name) | handed_out.of(name) for name in names}, self.unknown_because, self.pods)
+        return replace(self, ids={name: self.of(name) | handed_out.of(name) for name in names})

@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deviceplugin.model.held import Held
 from deviceplugin.model.ids import is_replica, unit_of
@@ -35,7 +35,7 @@ def ours(held: Held, names: AbstractSet[str] = frozenset()) -> Held:
         return name in names or all(_OUR_ID.fullmatch(one) for one in ids)
 
     ids = {name: ids for name, ids in held.ids.items() if ids and is_ours(name, ids)}
-    return Held(ids, held.unknown_because, held.pods)
+    return replace(held, ids=ids)
 
 
 class Parents:

@@ -58,6 +58,7 @@ class NextOffers:
         self._in_force = in_force
         self._plan = plan
         self._unknown_because = held.unknown_because
+        self._ends_unseen_because = held.ends_unseen_because
         self._verdicts = verdicts
         self._occupied = Occupied.of(in_force, plan, held, self.parents)
         self._planned = {unit.uuid: (one, unit) for one in plan.resources for unit in one.units}
@@ -111,6 +112,8 @@ class NextOffers:
                 waits_for = f"knowledge of what pods hold: {self._unknown_because}"
             else:
                 waits_for = f"{len(own)} held device{'s' if len(own) > 1 else ''}: {_named(own)}"
+                if self._ends_unseen_because:
+                    waits_for += f"; whether their pods have ended cannot be seen: {self._ends_unseen_because}"
             yield Waiting(name, what, waits_for)
 
     def _offer(self, unit: Unit, name: str, terms: Terms, draft: _Draft) -> None:

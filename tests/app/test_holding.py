@@ -81,3 +81,14 @@ def test_a_read_that_fails_keeps_what_is_known_and_says_why() -> None:
     assert holding.held.unknown_because == "nobody answers"
     holding = holding.after(read(12, held(A)), kubelet_settled=True)
     assert holding.held.unknown_because == ""
+
+
+def test_a_checkpoint_alone_holds_and_says_that_no_end_can_be_seen() -> None:
+    """C3: it keeps pods that have ended; only PodResources makes the kubelet forget them (A13)."""
+    alone = HeldRead(None, held(A), 10, "List: rejected by rate limit")
+    holding = Holding().after(read(0, held(A), held(A)), kubelet_settled=True).after(alone, kubelet_settled=True)
+    assert holding.held == Held({NAME: frozenset({A})}, ends_unseen_because="List: rejected by rate limit")
+    assert holding.held.with_handed_out(held(B)).ends_unseen_because == "List: rejected by rate limit"
+    for at in (20, 20 + APART_S):
+        holding = holding.after(read(at, held(), held()), kubelet_settled=True)
+    assert holding.held == Held()

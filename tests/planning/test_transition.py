@@ -84,6 +84,15 @@ def test_shrinking_withdraws_what_nobody_holds_and_retains_what_is_held() -> Non
     assert waiting.waits_for == f"1 held device: {uuid(0)}::3"
 
 
+def test_a_wait_says_when_nobody_can_see_its_end() -> None:
+    """C3: the checkpoint, read alone, keeps pods that have ended."""
+    held = replace(holding(gpu=f"{uuid(0)}::3"), ends_unseen_because="List: no such file")
+    (waiting,) = transition(start(plain(1), SHARED), build(plain(1), config(entry(2))), held).waiting
+    assert waiting.waits_for == (
+        f"1 held device: {uuid(0)}::3; whether their pods have ended cannot be seen: List: no such file"
+    )
+
+
 def test_a_held_gpu_changes_mode_when_its_pods_have_gone() -> None:
     in_force = start(plain(2), config(entry(4, *indices(0, 1), rename="nvidia.com/gpu.shared")))
     goal = build(plain(2), WHOLE)
