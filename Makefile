@@ -1,6 +1,7 @@
 # `make help` lists the targets. Needed: make, python3 (3.11 or later, with venv), a C compiler (the tests build a stand-in driver library).
 PYTHON ?= python3
 ARGS ?=
+STEPS ?= 20000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,11 +12,12 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile --quiet --upgrade --strip-extras \
 	--generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-.PHONY: help run test lint format bench protos schema configuration-docs lock image wheels test-device clean
+.PHONY: help run test soak lint format bench protos schema configuration-docs lock image wheels test-device clean
 
 help:
 	@echo "run          show the plugin at work on a simulated node (ARGS=--once ends by itself)"
 	@echo "test         lint, then every test (ARGS are pytest's)"
+	@echo "soak         20 000 random events on a node, other ones each time (STEPS=n for another number)"
 	@echo "lint         ruff, ruff format, mypy --strict"
 	@echo "format       let ruff rewrite what it can"
 	@echo "bench        measure speed and memory (ARGS=--quick for a short run)"
@@ -33,6 +35,9 @@ run: $(STAMP)
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(STAMP)
+	SOAK_STEPS=$(STEPS) $(BIN)/python -m pytest -s tests/soak/test_histories.py $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
