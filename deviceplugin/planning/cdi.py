@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from deviceplugin.config.model import Flags
-from deviceplugin.model.cdi import ALL, EXTRA_CLASSES, GPU_CLASS, IMEX_CLASS, VENDOR, CdiSpec
+from deviceplugin.model.cdi import ALL, EXTRA_CLASSES, GPU_CLASS, IMEX_CLASS, VENDOR, CdiSpec, is_device_name
 from deviceplugin.model.devicefiles import CONTROL, IMEX_CHANNELS, files_of, imex_file
 from deviceplugin.model.node import DriverFile, Gpu, MigInstance, Snapshot
 from deviceplugin.planning.delivering import by_cdi, device_root, extra_files
@@ -71,7 +71,8 @@ def _names(gpu: Gpu, instance: MigInstance | None) -> Iterator[str]:
             yield gpu.uuid
         yield str(gpu.index)
     elif instance.capabilities is not None:
-        yield instance.uuid
+        if is_device_name(instance.uuid):  # one that is none would cost the node the whole file
+            yield instance.uuid
         yield f"{gpu.index}:{instance.slot}"
 
 

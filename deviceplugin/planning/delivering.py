@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from deviceplugin.config.model import Flags
+from deviceplugin.config.model import DeviceIdStrategy, Flags
+from deviceplugin.model.cdi import is_device_name
 from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.devicefiles import CONTROL, GDRCOPY, GDS_PREFIX, MOFED_PREFIXES, files_of, imex_file
 from deviceplugin.model.health import HealthReport
@@ -82,6 +83,7 @@ def undeliverable(device: Candidate, snapshot: Snapshot, flags: Flags, cdi_probl
         _channel_problem(snapshot, flags)
         or _capability_problem(device)
         or _missing_files(device, snapshot, flags)
+        or _name_problem(device, flags)
         or (f"its CDI name would not resolve: {cdi_problem}" if cdi_problem and by_cdi(flags) else "")
     )
 
@@ -137,6 +139,16 @@ def _missing_files(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
         return "the driver does not say its minor number, so no CDI name of it can resolve"
     by_files = flags.pass_device_specs and device.instance is not None
     return _missing(device, snapshot) if by_files or by_cdi(flags) else ""
+
+
+def _name_problem(device: Candidate, flags: Flags) -> str:
+    by_uuid = by_cdi(flags) and flags.device_id_strategy is DeviceIdStrategy.UUID
+    if by_uuid and device.uuid and not is_device_name(device.uuid):
+        return (
+            f"CDI allows no device to be called {device.uuid}, as MIG instances are by drivers before 470: set "
+            f"deviceIDStrategy to index, or deviceListStrategy to envvar"
+        )
+    return ""
 
 
 def _missing(device: Candidate, snapshot: Snapshot) -> str:

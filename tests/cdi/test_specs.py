@@ -128,6 +128,24 @@ def test_a_healthy_gpu_without_a_minor_number_is_not_offered_by_cdi() -> None:
     assert build(bare, Config()).resources[0].units[0].reason == ""
 
 
+def test_a_legacy_mig_uuid_is_no_cdi_name_and_costs_no_other_device_its_own() -> None:
+    """Runtimes drop a file with a name that CDI does not allow, and with it every GPU of the node."""
+    split = gpu(0, A100, "1g.5gb")
+    legacy = f"MIG-{uuid(0)}/7/0"
+    old = node(replace(split, mig_instances=(replace(split.mig_instances[0], uuid=legacy),)), gpu(1, A100))
+    assert [device["name"] for device in specs(old)["gpu"]["devices"]] == [uuid(0), "0", "0:0", uuid(1), "1"]
+    flags = Flags(device_list_strategies=("cdi-cri",), mig_strategy=MigStrategy.MIXED)
+    whole, instance = (resource.units[0] for resource in build(old, Config(flags=flags)).resources)
+    assert whole.reason == ""
+    assert legacy in instance.reason
+    assert "deviceIDStrategy" in instance.reason
+    for works in (
+        replace(flags, device_id_strategy=DeviceIdStrategy.INDEX),
+        replace(flags, device_list_strategies=("envvar",)),
+    ):
+        assert [r.units[0].reason for r in build(old, Config(flags=works)).resources] == ["", ""]
+
+
 def test_a_problem_with_the_files_makes_every_device_unhealthy_if_names_are_given_out() -> None:
     problem = "/var/run/cdi: Read-only file system"
     by_cdi = build(plain(2), Config(flags=Flags(device_list_strategies=("cdi-cri",))), cdi_problem=problem)
