@@ -134,6 +134,14 @@ NVIDIAS = {
     *("gfd.securityContext", "gfd.enableHostNetwork", "nfd.enabled", "nfd.nameOverride", "nfd.master", "nfd.worker"),
 }
 TESTED_APART = {"allowDefaultNamespace", "config.fallbackStrategies", "global"}
+SECTIONS = {
+    *("config", "image", "devicePlugin", "kubelet", "log", "healthChecks", "probes", "privileges", "mps", "cdi"),
+}
+"""Mappings whose keys the chart needs; with null Helm removes the defaults below them."""
+NVIDIAS_NULL_SECTIONS = {
+    *("affinity", "gfd", "imagePullSecrets", "nfd", "nodeSelector", "podAnnotations", "podSecurityContext"),
+    *("resources", "securityContext", "selectorLabelsOverride", "tolerations", "updateStrategy"),
+}
 NEVER_NULL = {"kubelet.rootDir", "kubelet.devicePluginsDir", "mps.root", "image.repository", "image.pullPolicy"}
 
 
@@ -172,6 +180,39 @@ def test_null_is_as_good_as_no_value(path: str) -> None:
     for key in reversed(path.split(".")):
         values = {key: values}
     assert render(values)
+
+
+@pytest.mark.parametrize("section", sorted(NVIDIAS_NULL_SECTIONS))
+def test_a_key_with_nothing_below_it_is_as_good_as_none(section: str) -> None:
+    """`resources:` and comments below it, as NVIDIA's chart takes it."""
+    assert render({section: None})
+
+
+@pytest.mark.parametrize("section", sorted(SECTIONS))
+def test_a_section_that_the_chart_cannot_do_without_is_refused_by_name(section: str) -> None:
+    assert f"'{section}'" in refusal({section: None}) or f"/{section}'" in refusal({section: None})
+
+
+@pytest.mark.parametrize("path", sorted(NEVER_NULL - {"image.pullPolicy"}))
+def test_a_value_that_the_chart_cannot_do_without_is_refused_by_name(path: str) -> None:
+    section, key = path.split(".")
+    assert key in refusal({section: {key: None}})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("flags: abc", 'config.map.default: flags: found "abc"'),
+        ("flags: {plugin: [envvar]}", 'flags.plugin: found ["envvar"]'),
+        ("sharing: 4", "sharing: found 4"),
+    ],
+)
+def test_a_section_of_the_file_that_is_no_mapping_is_refused_by_name(text: str, named: str) -> None:
+    assert named in refusal({"config": {"map": {"default": text}}})
+
+
+def test_a_file_that_is_named_but_not_there_is_refused_by_name() -> None:
+    assert "config.default: found a" in refusal({"config": {"default": "a", "map": None}})
 
 
 @pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"])

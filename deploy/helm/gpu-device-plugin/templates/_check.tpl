@@ -28,12 +28,13 @@
 {{- define "gdp.check.config" -}}
 {{- $found := list -}}
 {{- $config := .Values.config -}}
-{{- $names := $config.map | default dict | keys | sortAlpha -}}
+{{- $map := $config.map | default dict -}}
+{{- $names := keys $map | sortAlpha -}}
 {{- if and $config.name $config.map -}}
 {{- $found = append $found "config: found both name and map, expected one: name for a ConfigMap that exists, map for one that this chart makes" -}}
 {{- else if and $config.name (not $config.default) -}}
 {{- $found = append $found (printf "config.default: found nothing, expected the key of ConfigMap %s that is the plugin's file; the chart can't look into a ConfigMap that it doesn't make" $config.name) -}}
-{{- else if and $config.default (not $config.name) (not (hasKey $config.map $config.default)) -}}
+{{- else if and $config.default (not $config.name) (not (hasKey $map $config.default)) -}}
 {{- $found = append $found (printf "config.default: found %s, expected a key of config.map: %s" $config.default (join ", " $names | default "there is none")) -}}
 {{- else if and (gt (len $names) 1) (not (include "gdp.config.key" .)) (not (has "empty" $config.fallbackStrategies)) -}}
 {{- $found = append $found (printf "config.default: found nothing, expected which key of config.map is the plugin's file: %s" (join ", " $names)) -}}
@@ -46,8 +47,15 @@
 {{- end -}}
 {{- end -}}
 {{- range $name, $text := $config.map -}}
-{{- with (fromYaml $text).Error -}}
+{{- $file := fromYaml $text -}}
+{{- with $file.Error -}}
 {{- $found = append $found (printf "config.map.%s: is no YAML mapping: %s" $name .) -}}
+{{- end -}}
+{{- $flags := kindIs "map" $file.flags | ternary $file.flags dict -}}
+{{- range $path, $section := dict "flags" $file.flags "flags.plugin" $flags.plugin "sharing" $file.sharing -}}
+{{- if not (or (empty $section) (kindIs "map" $section)) -}}
+{{- $found = append $found (printf "config.map.%s: %s: found %s, expected a mapping" $name $path (toJson $section)) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $found -}}
@@ -68,7 +76,7 @@
 
 {{- define "gdp.check.resources" -}}
 {{- $found := list -}}
-{{- $limits := .Values.resources.limits | default dict -}}
+{{- $limits := (.Values.resources | default dict).limits | default dict -}}
 {{- with $limits.memory -}}
 {{- $bytes := include "gdp.bytes" . | float64 -}}
 {{- if and (gt $bytes 0.0) (lt $bytes 83886080.0) -}}
