@@ -80,7 +80,7 @@ def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[]
     The parts add up in NVIDIA's order: CDI, MPS, the extras, and what needs a strategy other than CDI (drop-in.md 3).
     """
     delivery = offer.resource.delivery
-    given = tuple({unit.uuid: unit for unit in units.values()}.values())
+    given = list({unit.uuid: unit for unit in units.values()}.values())
     names = _cdi_names(delivery, given)
     annotations = {}
     if names and delivery.cdi_annotation_prefix is not None:
@@ -88,7 +88,7 @@ def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[]
     mps_envs, mps_mounts = _mps(offer, units)
     envs = {**mps_envs, **{f"NVIDIA_{extra.upper()}": "enabled" for extra in delivery.extras}}
     if delivery.envvar:
-        envs[VISIBLE_DEVICES] = ",".join(unit.visible_id for unit in given)
+        envs[VISIBLE_DEVICES] = ",".join([unit.visible_id for unit in given])
         if delivery.imex_channels:
             envs[IMEX_CHANNELS] = ",".join(map(str, delivery.imex_channels))
     if delivery.volume_mounts:
@@ -108,8 +108,10 @@ def _mps(offer: Offer, units: Mapping[str, Unit]) -> tuple[Mapping[str, str], tu
     The container sees one GPU, so the ordinal in the memory limit is 0. Several shares add up; the limits stay those
     of a process (design 5, reports D4 and F1).
     """
+    if offer.resource.mode is not Mode.MPS:
+        return NO_PAIRS, ()
     unit = next(iter(units.values()), None)
-    if offer.resource.mode is not Mode.MPS or unit is None or unit.mps is None:
+    if unit is None or unit.mps is None:
         return NO_PAIRS, ()
     share, count = unit.mps, len(units)
     pipe = f"{CONTAINER_MPS_DIRECTORY}/{offer.name}/pipe"

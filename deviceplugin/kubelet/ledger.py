@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,25 @@ class _Entry:
     unproven: bool = False
 
 
+class _Call(AbstractContextManager[None]):
+    """One Allocate, which is in `running` while it runs. A class: a generator would cost its pod twice the time."""
+
+    __slots__ = ("_idle", "_running")
+
+    def __init__(self, idle: threading.Condition, running: set[_Call]) -> None:
+        self._idle = idle
+        self._running = running
+
+    def __enter__(self) -> None:
+        with self._idle:
+            self._running.add(self)
+
+    def __exit__(self, *_: object) -> None:
+        with self._idle:
+            self._running.remove(self)
+            self._idle.notify_all()
+
+
 class Ledger:
     """What was handed out and may be held, though PodResources does not show it yet. Thread-safe.
 
@@ -47,8 +66,7 @@ class Ledger:
         self._idle = threading.Condition()
         # resource -> UUID of the physical GPU -> device id -> entry: an overlap is looked for on one GPU only.
         self._entries: dict[str, dict[str, dict[str, _Entry]]] = {}
-        self._running: dict[int, str] = {}
-        self._next_call = 0
+        self._running: set[_Call] = set()
         self._kubelet_started_at = float("-inf")
 
     @property
@@ -56,25 +74,15 @@ class Ledger:
         """How many Allocates run now. PodResources List is not called while any does (A14)."""
         return len(self._running)
 
-    @contextmanager
-    def allocating(self, resource: str) -> Iterator[None]:
-        """The time of one Allocate of `resource`."""
-        with self._idle:
-            call = self._next_call
-            self._next_call += 1
-            self._running[call] = resource
-        try:
-            yield
-        finally:
-            with self._idle:
-                del self._running[call]
-                self._idle.notify_all()
+    def allocating(self) -> AbstractContextManager[None]:
+        """The time of one Allocate."""
+        return _Call(self._idle, self._running)
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until every Allocate that runs now is done; later ones don't matter. False when that took too long."""
         with self._idle:
-            before = self._next_call
-            return self._idle.wait_for(lambda: not any(call < before for call in self._running), timeout_s)
+            before = frozenset(self._running)
+            return self._idle.wait_for(lambda: before.isdisjoint(self._running), timeout_s)
 
     def hand_out(self, resource: str, units: Mapping[str, Unit]) -> None:
         """Enter the ids of one Allocate, all or none.

@@ -136,19 +136,20 @@ class ResourceService:
     def _allocate(self, request: pb.AllocateRequest, context: grpc.ServicerContext) -> pb.AllocateResponse:
         # The offer is read after the ledger knows of this call: whoever changes the offer and then waits for the
         # ledger to be idle has waited for every answer from the offer before (L17).
-        with self._ledger.allocating(self.name):
+        with self._ledger.allocating():
             offer = self._offer
+            response = pb.AllocateResponse()
             try:
                 given: dict[str, Unit] = {}
-                answers = []
                 for container in request.container_requests:
                     units = units_behind(offer, container.devices_ids)
-                    answers.append(container_response(compose(offer, units, response_id=_response_id)))
+                    answer = compose(offer, units, response_id=_response_id)
+                    write_answer(answer, response.container_responses.add())
                     given.update(units)
                 self._ledger.hand_out(self.name, given)
             except AllocationError as error:
                 _fail(context, error)
-            return pb.AllocateResponse(container_responses=answers)
+            return response
 
     def _preferred(
         self, request: pb.PreferredAllocationRequest, context: grpc.ServicerContext
@@ -179,14 +180,15 @@ def _preferred_response(
     return pb.ContainerPreferredAllocationResponse(deviceIDs=ids)
 
 
-def container_response(answer: Answer) -> pb.ContainerAllocateResponse:
-    """`answer` on the wire."""
-    response = pb.ContainerAllocateResponse(envs=answer.envs)
+def write_answer(answer: Answer, response: pb.ContainerAllocateResponse) -> None:
+    """Put `answer` on the wire: fill in the empty `response`. A pod waits, so what is empty is not touched."""
+    if answer.envs:
+        response.envs.update(answer.envs)
     for mount in answer.mounts:
         response.mounts.add(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
     for file in answer.devices:
         response.devices.add(container_path=file.container_path, host_path=file.host_path, permissions=file.permissions)
     for name in answer.cdi_devices:
         response.cdi_devices.add(name=name)
-    response.annotations.update(answer.annotations)
-    return response
+    if answer.annotations:
+        response.annotations.update(answer.annotations)

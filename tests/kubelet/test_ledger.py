@@ -177,7 +177,7 @@ def test_waiting_is_for_the_allocates_that_run_now_not_for_later_ones(ledger: Le
     end_first, end_second = threading.Event(), threading.Event()
 
     def allocate(runs: threading.Event, end: threading.Event) -> None:
-        with ledger.allocating(GPU):
+        with ledger.allocating():
             runs.set()
             end.wait(10)
 
@@ -202,6 +202,6 @@ def test_waiting_is_for_the_allocates_that_run_now_not_for_later_ones(ledger: Le
 
 
 def test_an_allocate_that_fails_is_over_too(ledger: Ledger) -> None:
-    with pytest.raises(AllocationError), ledger.allocating(GPU):
+    with pytest.raises(AllocationError), ledger.allocating():
         raise AllocationError("no")
     assert ledger.running == 0

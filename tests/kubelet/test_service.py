@@ -19,7 +19,7 @@ from deviceplugin.errors import AllocationError
 from deviceplugin.kubelet.endpoint import MAX_RECEIVED_BYTES, Endpoint
 from deviceplugin.kubelet.feed import MAX_STREAMS
 from deviceplugin.kubelet.ledger import Ledger
-from deviceplugin.kubelet.service import ResourceService, container_response
+from deviceplugin.kubelet.service import ResourceService, write_answer
 from deviceplugin.model.links import LinkScores
 from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import Device, Unit
@@ -92,7 +92,9 @@ def test_every_part_of_an_answer_reaches_the_wire() -> None:
         annotations={"a": "b"},
         cdi_devices=("vendor/class=x", "vendor/class=y"),
     )
-    assert container_response(answer) == pb.ContainerAllocateResponse(
+    response = pb.ContainerAllocateResponse()
+    write_answer(answer, response)
+    assert response == pb.ContainerAllocateResponse(
         envs={"E": "1"},
         mounts=[
             pb.Mount(container_path="/in", host_path="/host", read_only=True),
