@@ -4,13 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import health, latency, lifecycle, memory, preferred
+from benchmarks import health, latency, lifecycle, memory, preferred, reload, snapshot
 from benchmarks.figures import table, write_json
 
 GROUPS = {
     "latency": latency.measure,
     "preferred": preferred.measure,
     "lifecycle": lifecycle.measure,
+    "reload": reload.measure,
+    "snapshot": snapshot.measure,
     "health": health.measure,
     "memory": memory.measure,
 }

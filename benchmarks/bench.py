@@ -107,8 +107,21 @@ class Bench:
         """End the daemon by SIGTERM, if it runs."""
         daemon, self._daemon = self._daemon, None
         if daemon is not None:
-            daemon.terminate()
-            daemon.wait(PATIENCE_S)
+            _end(daemon)
+
+    def hand_over(self, resources: Collection[str]) -> float:
+        """Start a second daemon beside the first, then end the first by SIGTERM. Returns when the signal was sent.
+
+        The second is the daemon from then on.
+        """
+        first = self._daemon
+        assert first is not None, "the daemon was not started"
+        try:
+            self.start(resources)
+        finally:
+            ended = self.now()
+            _end(first)
+        return ended
 
     @property
     def pid(self) -> int:
@@ -156,6 +169,7 @@ class Bench:
             *("--kubelet-socket", self.device_plugins / "kubelet.sock"),
             *("--kubelet-root-dir", self.place),
             *("--status-socket", self.place / "status.sock"),
+            *("--cdi-root", self.place / "cdi"),
             *("--config-file", self.config_file),
             *("--log-level", "warning"),
         ]
@@ -199,3 +213,8 @@ class Bench:
     def socket_of(self, resource: str) -> Path:
         """The socket that the kubelet was last told to reach the resource at."""
         return self.device_plugins / self.kubelet.resources[resource].registrations[-1].endpoint
+
+
+def _end(daemon: subprocess.Popen[bytes]) -> None:
+    daemon.terminate()
+    daemon.wait(PATIENCE_S)

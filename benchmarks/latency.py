@@ -13,7 +13,7 @@ import grpc
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, percentile
-from benchmarks.nodes import GPU, Node, time_sliced
+from benchmarks.nodes import CDI, DEVICE_SPECS, GPU, Node, time_sliced
 from deviceplugin.stubs import deviceplugin_v1beta1_pb2 as pb
 
 SERVICE = "/v1beta1.DevicePlugin"
@@ -26,18 +26,30 @@ Call = Callable[[bytes], bytes]
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Allocate of one share and GetPreferredAllocation of 4 in 128, on 8 GPUs of 200 shares."""
+    """Allocate of one share, as each strategy answers it, and GetPreferredAllocation of 4 in 128; 8 GPUs of 200."""
     calls = 400 if quick else 1600  # no id twice: a repeat is a case of its own (contract A26)
     node = Node()
-    with Bench(node, time_sliced(REPLICAS)) as bench:
+    ids = [f"{gpu.uuid}::{replica}" for replica in range(REPLICAS) for gpu in node.snapshot().gpus]
+    allocate = allocations(ids[:calls])
+    preferred = [preference(ids[start : start + 128], 4) for start in range(calls // 2)]
+    figures = []
+    with _calls(node, "") as (plugin, bare):
+        figures += _beside("Allocate, 1 share", plugin("Allocate"), bare("Allocate"), allocate, at_most=1.15)
+        method = "GetPreferredAllocation"
+        figures += _beside("Preferred, 4 of 128", plugin(method), bare(method), preferred)
+    for name, flags in (("device specs", DEVICE_SPECS), ("CDI annotations and field", CDI)):
+        with _calls(node, flags) as (plugin, bare):
+            figures += _beside(f"Allocate, {name}", plugin("Allocate"), bare("Allocate"), allocate)
+    return figures
+
+
+@contextmanager
+def _calls(node: Node, flags: str) -> Iterator[tuple[Callable[[str], Call], Callable[[str], Call]]]:
+    """The calls of a daemon with these flags that shares every GPU, and of the echo server."""
+    with Bench(node, time_sliced(REPLICAS) + flags) as bench:
         bench.start([GPU])
         with echo(bench.place / "echo.sock") as bare, channel(bench.socket_of(GPU)) as plugin:
-            ids = [f"{gpu.uuid}::{replica}" for replica in range(REPLICAS) for gpu in node.snapshot().gpus]
-            allocate = allocations(ids[:calls])
-            figures = _beside("Allocate, 1 share", plugin("Allocate"), bare("Allocate"), allocate, at_most=1.15)
-            preferred = [preference(ids[start : start + 128], 4) for start in range(calls // 2)]
-            method = "GetPreferredAllocation"
-            return figures + _beside("Preferred, 4 of 128", plugin(method), bare(method), preferred)
+            yield plugin, bare
 
 
 def allocations(ids: list[str]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""How long the node is without its devices: at a start, after a kubelet restart, after an edit."""
+"""How long the node is without its devices: at a start, after a kubelet restart."""
 
 import os
 import statistics
@@ -15,13 +15,13 @@ MILLISECONDS = 1e3
 
 
 def measure(*, quick: bool) -> list[Figure]:
-    """Starts on both drivers, a long list, kubelet restarts, edits."""
+    """Starts on both drivers, a long list, kubelet restarts."""
     starts = 3 if quick else 11
     figures = []
     for source, driver in ((simulated, "simulated"), (nvml, "NVML binding on a stand-in")):
         figures += _start(f"8 GPUs, {driver}", Node(), WHOLE, [GPU], source=source, times=starts)
         figures += _start(f"56 MIG instances, {driver}", Node(slices=7), MIXED, [SLICE], source=source, times=starts)
-    return [*figures, _bare_start(starts), *_restarts(5 if quick else 30), *_edits(10 if quick else 60)]
+    return [*figures, _bare_start(starts), *_restarts(5 if quick else 30)]
 
 
 def _start(
@@ -75,23 +75,4 @@ def _restarts(times: int) -> list[Figure]:
         Figure("new kubelet.sock to Register: p50", percentile(found, 50), "ms", note=note),
         Figure("new kubelet.sock to Register: max", max(found), "ms", at_most=50, note=note),
         Figure(f"Register to list of {devices} devices: p50", percentile(listed, 50), "ms", note=note),
-    ]
-
-
-def _edits(times: int) -> list[Figure]:
-    """From a new config file to the list that it leads to, the wait for more edits included."""
-    waits = []
-    with Bench(Node(), time_sliced(2)) as bench:
-        bench.start([GPU])
-        for edit in range(times):
-            replicas = 3 + edit % 2
-            lists = len(bench.lists(GPU))
-            edited = bench.edit(time_sliced(replicas))
-            applied = bench.wait_for_lists(GPU, lists + 1)
-            assert len(applied.devices) == 8 * replicas, f"{len(applied.devices)} devices after an edit to {replicas}"
-            waits.append((applied.at - edited) * MILLISECONDS)
-    note = f"{times} edits"
-    return [
-        Figure("edit to list: p50", percentile(waits, 50), "ms", note=note),
-        Figure("edit to list: p95", percentile(waits, 95), "ms", at_most=250, note=note),
     ]

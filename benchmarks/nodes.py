@@ -102,10 +102,10 @@ def simulated(node: Node, place: Path) -> Source:
 
 
 def nvml(node: Node, place: Path) -> Source:
-    """The real binding, on the stand-in library, with /sys and /proc below `place`."""
+    """The real binding, on the stand-in library, with /sys, /proc and the driver's files below `place`."""
     text = place / "node.txt"
     text.write_text(node.text())
-    write_sysfs(place / "host", node.text())
+    write_sysfs(place / "host", node.text(), driver_root=True)
     library = build(STANDIN)
     environment = {
         "LD_LIBRARY_PATH": str(library.parent),
@@ -121,6 +121,9 @@ WHOLE = "version: v1\n"
 GPU = "nvidia.com/gpu"
 SLICE = "nvidia.com/mig-1g.10gb"
 MIXED = "version: v1\nflags:\n  migStrategy: mixed\n"
+# Flags to put after a config that has none.
+DEVICE_SPECS = "flags:\n  plugin:\n    passDeviceSpecs: true\n"
+CDI = "flags:\n  plugin:\n    deviceListStrategy: [cdi-annotations, cdi-cri]\n"
 
 
 def time_sliced(replicas: int) -> str:
