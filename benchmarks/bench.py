@@ -109,15 +109,17 @@ class Bench:
         if daemon is not None:
             _end(daemon)
 
-    def hand_over(self, resources: Collection[str]) -> float:
+    def hand_over(self, resource: str) -> float:
         """Start a second daemon beside the first, then end the first by SIGTERM. Returns when the signal was sent.
 
         The second is the daemon from then on.
         """
-        first = self._daemon
+        first, self._daemon = self._daemon, None
         assert first is not None, "the daemon was not started"
         try:
-            self.start(resources)
+            socket = self.socket_of(resource)
+            self.start([resource])
+            assert self.socket_of(resource) != socket, "the first daemon registered again, the second did not yet"
         finally:
             ended = self.now()
             _end(first)
