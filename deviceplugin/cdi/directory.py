@@ -25,6 +25,7 @@ class CdiDirectory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written: dict[str, tuple[int, Identity]] = {}
+        self._stuck: set[str] = set()
 
     def ensure(self, specs: Iterable[CdiSpec], *, removable: bool) -> str:
         """Make the directory hold these specifications.
@@ -32,23 +33,27 @@ class CdiDirectory:
         A file is replaced as a whole and only when its content is another. Never raises.
 
         Args:
-            removable: whether no pod can hold a name, so that files of ours with no specification here may go.
+            removable: whether no pod can hold a name, so that files of ours with no specification here may go. One that
+                can't be removed is logged and harms nobody: nothing names what is in it.
 
         Returns:
             Why the specifications are not all in place; empty when they are.
         """
         wanted = {file_name(spec.device_class): spec for spec in specs}
+        unwanted = [name for name in map(file_name, CLASSES) if name not in wanted]
+        for name in unwanted:
+            self._written.pop(name, None)  # nobody would write it again: no part of being intact
         try:
             for name, spec in wanted.items():
                 self._write(name, spec.text.encode())
-            if removable:
-                self._remove(name for name in map(file_name, CLASSES) if name not in wanted)
         except OSError as error:
             where = error.filename or self._path
             return (
                 f"{where}: {error.strerror}; CDI specifications must be written to {self._path} on the host: mount it "
                 f"here (cdi.enabled in the chart's values)"
             )
+        if removable:
+            self._remove(unwanted)
         return ""
 
     def intact(self) -> bool:
@@ -72,11 +77,20 @@ class CdiDirectory:
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
-            self._written.pop(name, None)
             try:
                 (self._path / name).unlink()
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            except OSError as error:
+                if name not in self._stuck:
+                    log.warning(
+                        "CDI specification kept, though nobody can hold a name in it: %s: %s; remove it by hand",
+                        self._path / name,
+                        error.strerror,
+                    )
+                self._stuck.add(name)
+                continue
+            self._stuck.discard(name)
             log.info("CDI specification removed, nobody can hold a name in it: %s", self._path / name)
 
 

@@ -133,3 +133,38 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     assert "symbolic link" in directory.ensure([GPU], removable=False)
     assert directory.ensure([GPU], removable=False) == "", "the link is gone by then"
     assert victim.read_text() == "precious"
+
+
+def test_what_cannot_be_removed_is_said_once_and_is_no_problem_of_those_that_are_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stale file of NVIDIA's plugin on a mount that is read-only, say, where no strategy uses CDI."""
+    (tmp_path / file_name("gds")).mkdir()
+    directory = CdiDirectory(tmp_path)
+    for _ in range(3):
+        assert directory.ensure([GPU], removable=True) == ""
+    assert directory.intact()
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "CDI specification kept, though nobody can hold a name in it"
+    ]
+    (tmp_path / file_name("gds")).rmdir()
+    (tmp_path / file_name("gds")).write_text("{}")
+    assert directory.ensure([GPU], removable=True) == ""
+    assert names(tmp_path) == [file_name("gpu")]
+
+
+def test_a_file_that_nobody_would_write_again_is_not_missed(tmp_path: Path) -> None:
+    directory = CdiDirectory(tmp_path)
+    directory.ensure([GPU, GDS], removable=False)
+    directory.ensure([GPU], removable=False)
+    (tmp_path / file_name("gds")).unlink()
+    assert directory.intact()
+
+
+def test_a_link_in_place_of_the_file_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / file_name("gpu")).symlink_to(victim)
+    assert CdiDirectory(tmp_path).ensure([GPU], removable=False) == ""
+    assert victim.read_text() == "precious"
+    assert not (tmp_path / file_name("gpu")).is_symlink()

@@ -67,13 +67,18 @@ def test_a_new_mig_instance_is_specified_before_it_is_listed(driver: str) -> Non
         assert not any(seen)
 
 
-def test_a_gpu_whose_device_file_goes_is_unhealthy_alone_with_the_path(driver: str) -> None:
+def test_a_gpu_whose_device_file_goes_is_unhealthy_alone_with_the_path_until_it_is_back(driver: str) -> None:
     with Node(TWO_T4, CDI, driver=driver).run() as node:
         node.set_node(TWO_T4, {"no_dev": ["nvidia1"]})
         look_again(node)
         node.kubelet.wait_for(lambda: node.healthy() == {gpu_uuid(0)}, 15)
         (shown,) = node.status()["resources"]
         assert shown["unhealthy"] == {gpu_uuid(1): "/dev/nvidia1 does not exist"}
+        assert unresolved(node.cdi_specs(), [f"{VENDOR}/gpu={gpu_uuid(0)}"]) == []
+        node.set_node(TWO_T4, {})
+        look_again(node)
+        node.kubelet.wait_for(lambda: len(node.healthy()) == 2, 15)
+        assert unresolved(node.cdi_specs(), [f"{VENDOR}/gpu={gpu_uuid(index)}" for index in (0, 1)]) == []
 
 
 def test_files_that_somebody_removes_come_back(driver: str) -> None:
