@@ -106,7 +106,7 @@ def _targets(event: DriverEvent, snapshot: Snapshot) -> tuple[str, ...]:
     gpu = next((gpu for gpu in snapshot.gpus if gpu.uuid is not None and gpu.uuid == event.gpu_uuid), None)
     if gpu is None or gpu.uuid is None:
         return ()
-    if event.gpu_instance_id is None or not gpu.mig_instances:
+    if event.gpu_instance_id is None or not gpu.mig_enabled:
         return (gpu.uuid,)
     return tuple(
         instance.uuid

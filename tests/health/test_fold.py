@@ -140,6 +140,20 @@ def test_instance_ids_on_a_gpu_without_instances_mean_the_gpu() -> None:
     assert watch.unhealthy == {uuid(1)}
 
 
+def test_an_instance_that_has_just_gone_takes_its_gpu_out_neither_now_nor_when_others_are_made() -> None:
+    """The last instance is removed in the second in which it fails: nothing is left that the event could be about."""
+    watch = Watch(node(1, migs=1))
+    before = watch.snapshot
+    watch.snapshot = replace(before, gpus=(replace(before.gpus[0], mig_instances=()),))
+    watch.look()
+    watch.events(xid(0, 48, gi=3, ci=0))
+    assert watch.unhealthy == frozenset()
+    assert watch.state.unknown_events == 1
+    watch.snapshot = before
+    watch.look()
+    assert watch.unhealthy == frozenset()
+
+
 # Recovery.
 
 
