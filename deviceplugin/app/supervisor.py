@@ -46,6 +46,8 @@ LOOK_S = 1.0
 HELD_INTERVAL_S = 5.0
 # Daemons get this long to end at a stop; a pod's terminationGracePeriodSeconds must be longer.
 STOP_S = 10.0
+# The last orders take milliseconds.
+GIVER_S = 1.0
 
 
 class Orders:
@@ -100,6 +102,8 @@ class Supervisor:
         self._held_known = False
         self._needed: Mapping[str, MpsDaemon] = {}
         self._plan_problems: tuple[str, ...] = ()
+        self._driver_problem = ""
+        self._reload_asked = False
 
     def run(self) -> Ended:
         """Supervise until a signal comes; returns why it ended. Must be called from the main thread."""
@@ -124,22 +128,24 @@ class Supervisor:
         held_feed.every(HELD_INTERVAL_S)
         config_feed = self._config_feed()
         orders = Orders(self._root, partial(self._start_keeper, modes))
-        self._listen_to_signals(config_feed, driver_feed, held_feed)
-        spawn("mps-orders", partial(self._give_orders, orders), self._died)
+        self._listen_to_signals()
+        giver = spawn("mps-orders", partial(self._give_orders, orders), self._died)
         driver_feed.start()
         held_feed.start()
         if config_feed is not None:
             config_feed.start(data, problem)
 
-        ended = self._ending.wait()
+        ended = self._ending.wait(partial(self._reload_if_asked, config_feed, driver_feed, held_feed))
 
         log.log(logging.INFO if ended.exit_status == EXIT_STOPPED else logging.ERROR, "%s", ended.message)
-        self._inbox.put(Stop())
         for feed in (driver_feed, held_feed, config_feed):
             if feed is not None:
                 feed.stop()
         if not ended.again:
             # Else the daemons run on, and are taken over from their records.
+            self._inbox.put(held_feed.read())  # what has been given out since the last read is to be served again
+            self._inbox.put(Stop())
+            giver.join(GIVER_S)
             self._end_keepers(orders)
         return ended
 
@@ -196,12 +202,22 @@ class Supervisor:
         elif isinstance(event, KubeletCame):
             self._holding = self._holding.kubelet_started()
         elif isinstance(event, SnapshotTaken):
+            self._driver_said("")
             self._snapshot = remember(self._snapshot, event.snapshot)
             self._plan()
         elif isinstance(event, DriverDown):
-            log.warning("the driver does not answer: %s; the daemons go on as they are", event.error)
+            self._driver_said(str(event.error))
         elif isinstance(event, FileRead):
             self._learn_file(event)
+
+    def _driver_said(self, problem: str) -> None:
+        """Log what changes; a driver that is down is asked every two seconds."""
+        if problem != self._driver_problem:
+            if problem:
+                log.warning("the driver does not answer: %s; the daemons go on as they are", problem)
+            else:
+                log.info("the driver answers again")
+            self._driver_problem = problem
 
     def _learn_file(self, event: FileRead) -> None:
         try:
@@ -259,19 +275,26 @@ class Supervisor:
             Ended(EXIT_FAILED, f"thread {name} died: {error!r}; the process ends so that it is restarted")
         )
 
-    def _listen_to_signals(self, config_feed: ConfigFeed | None, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
+    def _listen_to_signals(self) -> None:
         def stop(number: int, _: object) -> None:
             self._ending.tell(Ended(EXIT_STOPPED, f"stopping on {signal.Signals(number).name}"))
 
         def reload(_number: int, _: object) -> None:
-            if config_feed is not None:
-                config_feed.force()
-            driver_feed.request()
-            held_feed.request()
+            self._reload_asked = True
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, stop)
         signal.signal(signal.SIGHUP, reload)
+
+    def _reload_if_asked(self, config_feed: ConfigFeed | None, driver_feed: DriverFeed, held_feed: HeldFeed) -> None:
+        # Never in the handler itself: it takes locks (app.ending).
+        if not self._reload_asked:
+            return
+        self._reload_asked = False
+        if config_feed is not None:
+            config_feed.force()
+        driver_feed.request()
+        held_feed.request()
 
 
 def run_and_exit(settings: Settings) -> None:

@@ -91,7 +91,9 @@ class Keeper:
             self._wake.wait(LOOK_S)
             self._wake.clear()
         if self._ending:
-            self._tried(self._leave)
+            held = self._order is None or self._order.held_by
+            # The record of shares that are held stays, so that the next supervisor serves them again.
+            self._tried(self._put_back if held else self._leave)
         self.done.set()
 
     def _tried(self, step: Callable[[], bool]) -> bool:
@@ -235,16 +237,20 @@ class Keeper:
         self._forget_process()
 
     def _leave(self) -> bool:
-        """Puts everything back as it was before MPS had the GPU."""
+        """Gives the GPU back as it was before MPS had it."""
+        self._put_back()
+        record.remove(self._root, self._gpu)
+        self._record = None
+        return True
+
+    def _put_back(self) -> bool:
+        """Ends the daemon and puts the compute mode back; the record stays."""
         if self._process is not None:
             self._quit(self._process, self._control(self._paths(self._known().daemon)))
             self._forget_process()
-        if self._record is None:
-            return True
-        self._modes.set(self._gpu, self._record.previous_mode)
-        log.info("%s: compute mode is %s again", self._name(), self._record.previous_mode.name)
-        record.remove(self._root, self._gpu)
-        self._record = None
+        if self._record is not None:
+            self._modes.set(self._gpu, self._record.previous_mode)
+            log.info("%s: compute mode is %s again", self._name(), self._record.previous_mode.name)
         return True
 
     def _forget_process(self) -> None:

@@ -20,8 +20,8 @@ LOWEST_CAPABILITY: Final = min(MOST_CLIENTS)
 
 NOT_ASKED: Final = "its MPS control daemon has not been asked yet"
 STILL_OWNED: Final = (
-    "MPS still has this GPU: its compute mode is EXCLUSIVE_PROCESS until the MPS supervisor has ended its control "
-    "daemon and put the mode back; is the supervisor running?"
+    "MPS still has this GPU: the MPS supervisor has yet to end its control daemon, put the compute mode back and give "
+    "it up; is the supervisor running?"
 )
 NO_ROOT: Final = (
     "found no MPS root, expected the directory on the host that holds the pipes of the MPS control daemons, such as "

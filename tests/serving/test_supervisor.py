@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from functools import partial
 
 import pytest
@@ -181,3 +182,42 @@ def test_a_parent_that_others_cannot_enter_is_named(driver: str) -> None:
         with Supervisor(node) as supervisor:
             supervisor.wait_log("can't be entered by others")
             assert supervisor.compute_mode(0) == DEFAULT
+
+
+def test_a_restarted_supervisor_serves_the_shares_that_pods_still_hold(driver: str) -> None:
+    """A container that restarts (an update, a probe) ends its daemons, but not the pods: they hold their shares on."""
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        node.run(GPU)
+        wait_healthy(node, shares(0, 1))
+        node.pod("first", {GPU: 1})
+        assert supervisor.stop() == 0
+        wait_healthy(node, frozenset())
+        supervisor.start()
+        wait_healthy(node, shares(0, 1))
+
+
+def test_a_driver_that_is_down_is_said_once_and_ends_no_daemon(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        first = supervisor.wait_serving(0)
+        text = node.node_file.read_text()
+        if driver == "nvml":
+            node.control.append("fail * 1", "init 9")
+        else:
+            node.node_file.write_text("driver: {error: 9}")
+        supervisor.wait_log("the driver does not answer")
+        two_more_looks = time.monotonic() + 5
+        supervisor.wait(lambda: time.monotonic() > two_more_looks)
+        node.control.clear()
+        node.node_file.write_text(text)
+        supervisor.wait_log("the driver answers again")
+        assert supervisor.log.count("the driver does not answer") == 1
+        assert supervisor.daemon(0) == first
+
+
+def test_sighups_in_a_storm_keep_no_sigterm_from_being_heard(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        supervisor.wait_serving(0)
+        assert supervisor.process is not None
+        for _ in range(500):
+            supervisor.process.send_signal(signal.SIGHUP)
+        assert supervisor.stop() == 0
