@@ -24,6 +24,7 @@ PROGRAMS = (
 )
 FIRMWARE_DIRECTORIES = ("usr/lib/firmware/nvidia", "lib/firmware/nvidia")
 GDS_FILES = ("etc/cufile.json", "run/udev")
+ELF_OF_32_BITS = b"\x7fELF\x01"
 HOOK_PROGRAMS = ("usr/bin/nvidia-cdi-hook", "usr/bin/nvidia-ctk")
 
 
@@ -85,7 +86,7 @@ class InstallationFinder:
             names = _names(directory)
             for name in names:
                 path = directory / name
-                if name.endswith(suffix) and os.path.isfile(path) and not os.path.islink(path):
+                if name.endswith(suffix) and not os.path.islink(path) and _may_be_of_64_bits(path):
                     stem = f"{name.removesuffix(suffix)}.so"
                     others = (one for one in names if one == stem or one.startswith(f"{stem}."))
                     yield DriverFile(self._below(path), tuple(one for one in others if _leads(directory / one, path)))
@@ -124,6 +125,19 @@ def _names(directory: Path) -> list[str]:
         return sorted(os.listdir(directory))
     except OSError:
         return []
+
+
+def _may_be_of_64_bits(path: Path) -> bool:
+    """Whether it is a file that 64-bit programs could load.
+
+    Where /usr/lib has the driver's libraries for 32 bits, they have the same names as the real ones, and would take
+    their place in a container's one directory for both.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ELF_OF_32_BITS)) != ELF_OF_32_BITS
+    except OSError:
+        return False
 
 
 def _leads(link: Path, target: Path) -> bool:

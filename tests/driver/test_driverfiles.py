@@ -48,6 +48,15 @@ def test_programs_firmware_and_the_files_of_gpudirect_storage(tmp_path: Path) ->
     ]
 
 
+def test_libraries_for_32_bits_are_left_out(tmp_path: Path) -> None:
+    """Red Hat's /usr/lib, beside /usr/lib64: of the same names, and first in order."""
+    put(tmp_path, f"usr/lib/libcuda.so.{V}", f"usr/lib64/libcuda.so.{V}", f"usr/lib64/libnvidia-ml.so.{V}")
+    (tmp_path / f"usr/lib/libcuda.so.{V}").write_bytes(b"\x7fELF\x01\x01\x01")
+    (tmp_path / f"usr/lib64/libcuda.so.{V}").write_bytes(b"\x7fELF\x02\x01\x01")
+    (tmp_path / f"usr/lib64/directory.so.{V}").mkdir()
+    assert paths(tmp_path) == [f"/usr/lib64/libcuda.so.{V}", f"/usr/lib64/libnvidia-ml.so.{V}"]
+
+
 def test_directories_that_are_links_are_one_and_none_outside_the_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     put(root, f"usr/lib/x86_64-linux-gnu/libcuda.so.{V}", "usr/bin/nvidia-smi")
