@@ -81,38 +81,38 @@ def compose(offer: Offer, units: Mapping[str, Unit], *, response_id: Callable[[]
     """
     delivery = offer.resource.delivery
     given = list({unit.uuid: unit for unit in units.values()}.values())
-    names = _cdi_names(delivery, given)
-    annotations = {}
+    envs: dict[str, str] = {}
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceFile, ...] = ()
+    annotations = NO_PAIRS
+    names = _cdi_names(delivery, given) if delivery.cdi else ()
     if names and delivery.cdi_annotation_prefix is not None:
-        annotations[f"{delivery.cdi_annotation_prefix}{CDI_PLUGIN}_{response_id()}"] = ",".join(names)
-    mps_envs, mps_mounts = _mps(offer, units)
-    envs = {**mps_envs, **{f"NVIDIA_{extra.upper()}": "enabled" for extra in delivery.extras}}
+        annotations = {f"{delivery.cdi_annotation_prefix}{CDI_PLUGIN}_{response_id()}": ",".join(names)}
+    if offer.resource.mode is Mode.MPS:
+        envs, mounts = _mps(offer, units)
+    for extra in delivery.extras:
+        envs[f"NVIDIA_{extra.upper()}"] = "enabled"
     if delivery.envvar:
         envs[VISIBLE_DEVICES] = ",".join([unit.visible_id for unit in given])
         if delivery.imex_channels:
             envs[IMEX_CHANNELS] = ",".join(map(str, delivery.imex_channels))
     if delivery.volume_mounts:
         envs[VISIBLE_DEVICES] = VOLUME_MOUNTS_ROOT
-    return Answer(
-        envs=envs,
-        mounts=(*mps_mounts, *(_naming_mounts(delivery, given) if delivery.volume_mounts else ())),
-        devices=_device_files(delivery, given) if delivery.envvar or delivery.volume_mounts else (),
-        annotations=annotations,
-        cdi_devices=names if delivery.cdi_field else (),
-    )
+        mounts += _naming_mounts(delivery, given)
+    if delivery.device_root is not None and (delivery.envvar or delivery.volume_mounts):
+        devices = _device_files(delivery.device_root, delivery, given)
+    return Answer(envs, mounts, devices, annotations, names if delivery.cdi_field else ())
 
 
-def _mps(offer: Offer, units: Mapping[str, Unit]) -> tuple[Mapping[str, str], tuple[Mount, ...]]:
-    """What makes a container's processes clients of the GPU's MPS control daemon; nothing for other resources.
+def _mps(offer: Offer, units: Mapping[str, Unit]) -> tuple[dict[str, str], tuple[Mount, ...]]:
+    """What makes a container's processes clients of the GPU's MPS control daemon; nothing where no device is given.
 
     The container sees one GPU, so the ordinal in the memory limit is 0. Several shares add up; the limits stay those
     of a process (design 5, reports D4 and F1).
     """
-    if offer.resource.mode is not Mode.MPS:
-        return NO_PAIRS, ()
     unit = next(iter(units.values()), None)
     if unit is None or unit.mps is None:
-        return NO_PAIRS, ()
+        return {}, ()
     share, count = unit.mps, len(units)
     pipe = f"{CONTAINER_MPS_DIRECTORY}/{offer.name}/pipe"
     envs = {
@@ -128,7 +128,7 @@ def _mps(offer: Offer, units: Mapping[str, Unit]) -> tuple[Mapping[str, str], tu
 
 
 def _cdi_names(delivery: Delivery, given: Sequence[Unit]) -> tuple[str, ...]:
-    if not delivery.cdi or not given:
+    if not given:
         return ()
     return (
         *(qualified_name(GPU_CLASS, unit.visible_id) for unit in given),
@@ -146,10 +146,10 @@ def _naming_mounts(delivery: Delivery, given: Sequence[Unit]) -> tuple[Mount, ..
     )
 
 
-def _device_files(delivery: Delivery, given: Sequence[Unit]) -> tuple[DeviceFile, ...]:
-    if delivery.device_root is None or not given:
+def _device_files(root: str, delivery: Delivery, given: Sequence[Unit]) -> tuple[DeviceFile, ...]:
+    if not given:
         return ()
-    root = delivery.device_root.rstrip("/")
+    root = root.rstrip("/")
     names = dict.fromkeys((*(name for unit in given for name in unit.device_files), *delivery.common_files))
     return tuple(DeviceFile(f"/dev/{name}", f"{root}/dev/{name}", "rw") for name in names)
 
