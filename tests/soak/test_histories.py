@@ -5,7 +5,7 @@ import os
 from tests.soak.histories import Histories, run
 
 # As many as take some ten seconds. `make soak` runs 20 000, other ones each time.
-STEPS = int(os.environ.get("SOAK_STEPS", "480"))
+STEPS = int(os.environ.get("SOAK_STEPS", "2000"))
 EVENTS = (
     "edit",
     "unchanged resource",
