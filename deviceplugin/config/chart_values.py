@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from deviceplugin.config.document import join_path, load_plain
+from deviceplugin.config.document import join_path, load_plain, quote
 from deviceplugin.config.memory import MIB, parse_memory_mib
 from deviceplugin.config.model import Origin
+from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
 from deviceplugin.config.overrides import Given, Overrides
+from deviceplugin.config.settings import value_of
 from deviceplugin.config.suggest import nearest
+from deviceplugin.config.types import Boolean, ListOf, Type
 from deviceplugin.errors import ConfigError
 
 
@@ -70,6 +73,10 @@ _SETTINGS = {
     "cdi.featureFlags": "cdi_feature_flags",
 }
 
+_TYPES: Mapping[str, Type] = {
+    path: one.type for path, setting in _SETTINGS.items() for one in PLUGIN_SETTINGS if one.id == setting
+}
+
 _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "config": ("name", "map", "default", "fallbackStrategies"),
     "image": ("repository", "pullPolicy", "tag"),
@@ -78,6 +85,8 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "cdi": ("nvidiaHookPath", "featureFlags"),
     "resources": ("requests", "limits", "claims"),
 }
+_NEEDED = frozenset(("config", "image", "image.repository", "devicePlugin", "mps", "mps.root", "cdi"))
+"""What neither chart can do without: null there removes the default."""
 _WHOLE = (
     *("nameOverride", "fullnameOverride", "namespaceOverride", "selectorLabelsOverride", "allowDefaultNamespace"),
     *("imagePullSecrets", "updateStrategy", "podAnnotations", "podSecurityContext", "securityContext", "nodeSelector"),
@@ -138,25 +147,50 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
     if not isinstance(values, dict):
         raise ConfigError((f"{source}: found a {type(values).__name__}, expected the values of a chart: a mapping",))
     given = dict(_given(values))
-    files = given.get("config.map") or {}
+    files = given.get("config.map")
+    settings = {path: given[path] for path in _SETTINGS if given.get(path) is not None}
     return ChartValues(
-        tuple(_judge(path, value, given, source) for path, value in given.items() if value not in (None, "", {}, [])),
-        files if isinstance(files, dict) else {},
+        tuple(
+            _judge(path, value, given, source)
+            for path, value in given.items()
+            if value not in (None, "", {}, []) or path in settings or (value is None and path in _NEEDED)
+        ),
+        {name: text for name, text in files.items() if isinstance(text, str)} if isinstance(files, dict) else {},
         Overrides(
             {
-                setting: Given(_list(value) if setting in _LISTS else value, Origin(f"{source}: {path}"))
-                for path, setting in _SETTINGS.items()
-                if (value := given.get(path)) is not None
+                _SETTINGS[path]: Given(_setting(path, value), Origin(f"{source}: {path}"))
+                for path, value in settings.items()
+                if not _problem(path, value)
             }
         ),
     )
 
 
-_LISTS = {"device_list_strategy", "cdi_feature_flags"}
+def _setting(path: str, value: Any) -> object:
+    """A value as the plugin gets it: by a variable, a list with commas. Raises ValueError for one of another type."""
+    kind = _TYPES[path]
+    if isinstance(kind, Boolean):
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+    words = value if isinstance(value, list) and isinstance(kind, ListOf) else [value]
+    if not all(isinstance(word, str) for word in words) or (kind is PATH and not words[0].startswith("/")):
+        raise ValueError
+    return value_of(kind, ",".join(words))
 
 
-def _list(value: Any) -> tuple[Any, ...]:
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+def _problem(path: str, value: Any) -> str:
+    """Why the chart refuses what a key is set to, where that is the key's own matter; empty when it does not."""
+    if value is None:
+        return "found nothing, which removes the default: remove the key"
+    try:
+        if path in _TYPES:
+            _setting(path, value)
+    except ValueError:
+        return f"found {quote(str(value))}, expected {_TYPES[path].expected}, or remove the key"
+    if path in _SECTIONS:
+        return f"found {quote(str(value))}, expected a mapping"
+    return ""
 
 
 def _given(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -180,6 +214,8 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], source: str) -> Verd
         near = nearest(key or section, options)
         hint = f"; did you mean {near}?" if near else "; remove it"
         return Verdict(Fate.REFUSED, where, f"no value of NVIDIA's chart, which ignores it; ours refuses it{hint}")
+    if problem := _problem(path, value):
+        return Verdict(Fate.REFUSED, where, problem)
     special = _SPECIAL.get(path)
     return (special and special(where, value, given)) or Verdict(Fate.STAYS, where, "same key, same meaning")
 
@@ -195,7 +231,11 @@ def _tag(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
 
 
 def _files(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
-    if isinstance(value, dict) and len(value) > 1:
+    if not isinstance(value, dict):
+        return Verdict(Fate.REFUSED, where, f"found {quote(str(value))}, expected files by name")
+    if odd := [name for name, text in value.items() if text is not None and not isinstance(text, str)]:
+        return Verdict(Fate.REFUSED, where, f"{odd[0]}: expected the text of a file: `{odd[0]}: |-`, and it below")
+    if len(value) > 1:
         kept = given.get("config.default") or ("default" if "default" in value else "")
         others = ", ".join(name for name in value if name != kept)
         text = "choosing a file by the node label nvidia.com/device-plugin.config is not offered: remove all but one "

@@ -238,7 +238,7 @@ def _given(setting: Setting, used: Sequence[tuple[str, str]], environment: Mappi
 
 def _read(setting: Setting, text: str, origin: Origin, exit_status: int) -> Given:
     try:
-        value = _value(setting.type, text)
+        value = value_of(setting.type, text)
         if not text and setting.id in _NEEDED_PATHS:
             raise ValueError
         if setting.id == "driver":
@@ -252,7 +252,7 @@ def _read(setting: Setting, text: str, origin: Origin, exit_status: int) -> Give
     return Given(value, origin)
 
 
-def _value(kind: Type, text: str) -> object:
+def value_of(kind: Type, text: str) -> object:
     """The value of a flag's or variable's text by its type. Raises ValueError."""
     match kind:
         case Boolean():
@@ -269,7 +269,7 @@ def _value(kind: Type, text: str) -> object:
             parts = [part for part in map(str.strip, text.split(",")) if part]
             if len(parts) < least:
                 raise ValueError
-            return tuple(_value(item, part) for part in parts)
+            return tuple(value_of(item, part) for part in parts)
     return text
 
 

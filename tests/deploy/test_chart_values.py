@@ -44,6 +44,23 @@ def test_what_the_chart_renders_is_not(path: str) -> None:
         ({"config": {"name": "mine"}}, "config.name"),
         ({"migStratgy": "none"}, "migStratgy"),
         ({"image": {"repo": "x"}}, "image.repo"),
+        ({"migStrategy": 5}, "migStrategy"),
+        ({"migStrategy": ""}, "migStrategy"),
+        ({"migStrategy": "mixd"}, "migStrategy"),
+        ({"failOnInitError": "true"}, "failOnInitError"),
+        ({"deviceListStrategy": 5}, "deviceListStrategy"),
+        ({"deviceListStrategy": {"a": "b"}}, "deviceListStrategy"),
+        ({"deviceListStrategy": ["envvar", 1]}, "deviceListStrategy"),
+        ({"nvidiaDriverRoot": "drv"}, "nvidiaDriverRoot"),
+        ({"nvidiaDriverRoot": ""}, "nvidiaDriverRoot"),
+        ({"cdi": {"featureFlags": 3}}, "cdi.featureFlags"),
+        ({"mps": {"root": ["/a"]}}, "mps.root"),
+        ({"mps": {"root": None}}, "mps.root"),
+        ({"image": {"repository": None}}, "image.repository"),
+        ({"config": None}, "config"),
+        ({"image": 5}, "image"),
+        ({"config": {"map": ["a"]}}, "config.map"),
+        ({"config": {"map": {"default": {"version": "v1"}}}}, "config.map"),
     ],
 )
 def test_both_refuse_a_value_for_what_it_says(values: Values, path: str) -> None:
@@ -70,6 +87,12 @@ def test_files_and_settings_are_taken_from_the_values() -> None:
     assert {name: given.value for name, given in judged.overrides.given.items()} == {"mig_strategy": "mixed"}
     listed = judge({"deviceListStrategy": "envvar,volume-mounts"})
     assert listed.overrides.given["device_list_strategy"].value == ("envvar", "volume-mounts")
+
+
+def test_what_is_refused_sets_nothing_and_a_file_that_is_null_is_none() -> None:
+    judged = judge({"migStrategy": 5, "config": {"map": {"a": None, "b": {"version": "v1"}}}})
+    assert judged.overrides.given == {}
+    assert judged.files == {}
 
 
 def test_a_typo_is_told_from_its_nearest() -> None:
