@@ -42,7 +42,12 @@ class Control:
         Raises MpsError in words that say why its shares are out of service: pipe missing, permission denied, daemon
         not running, no answer within the deadline, or the daemon's own refusal.
         """
-        if not self.pipe.is_dir():
+        try:
+            there = self.pipe.is_dir()
+        except OSError as error:
+            # E.g. root without CAP_DAC_OVERRIDE, and somebody else's directory above it.
+            raise MpsError(f"pipe not reachable: {self.pipe}: {error.strerror}") from error
+        if not there:
             raise MpsError(
                 f"pipe missing: there is no directory {self.pipe}; is the MPS supervisor running, and the MPS root "
                 f"mounted here (mps.enabled in the chart's values)?"

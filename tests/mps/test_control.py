@@ -1,5 +1,7 @@
 """Asking a control daemon through its pipe, in words that say why its shares are out of service."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +68,22 @@ def test_without_a_daemon(control: Control, tmp_path: Path) -> None:
     assert problem_of(control, SHARE).startswith(f"pipe missing: there is no directory {tmp_path}/pipe;")
     (tmp_path / "pipe").mkdir()
     assert problem_of(control, SHARE).startswith("daemon not running: nothing answers at")
+
+
+def test_a_directory_above_that_this_process_cannot_enter(tmp_path: Path) -> None:
+    """As root with no capability finds somebody else's directory of mode 0700: it must end no thread."""
+    pipe = tmp_path / "closed" / "pipe"
+    pipe.mkdir(parents=True)
+    pipe.parent.chmod(0o700)
+    for parent in (tmp_path, *tmp_path.parents):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    program = (
+        "import os, sys; from pathlib import Path; from deviceplugin.model.mps import MpsShare; "
+        "from deviceplugin.mps.control import Control, problem_of; os.seteuid(65534); "
+        f"print(problem_of(Control(Path({str(pipe)!r}), Path('/nowhere')), MpsShare(3840, 25, True, '/mps')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"pipe not reachable: {pipe}: Permission denied\n"
 
 
 def test_a_daemon_that_hangs_costs_the_deadline(daemon: ControlDaemon, control: Control, faults: Faults) -> None:
