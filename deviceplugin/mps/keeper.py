@@ -83,14 +83,15 @@ class Keeper:
 
     def run(self) -> None:
         """The thread's body; returns when the GPU has left MPS, or at the end."""
-        self._tried(self._take_over)
+        taken_over = False
         while not self._ending:
             order = self._order
-            if order is not None and self._tried(partial(self._step, order)) and order.wanted is None:
+            taken_over = taken_over or self._tried(self._take_over)
+            if taken_over and order and self._tried(partial(self._step, order)) and order.wanted is None:
                 break
             self._wake.wait(LOOK_S)
             self._wake.clear()
-        if self._ending:
+        if self._ending and taken_over:
             held = self._order is None or self._order.held_by
             # The record of shares that are held stays, so that the next supervisor serves them again.
             self._tried(self._put_back if held else self._leave)
@@ -194,10 +195,10 @@ class Keeper:
         paths = self._paths(daemon)
         try:
             problem = wrong_limits(self._control(paths), daemon.share)
+            self._misses = 0
         except MpsError as error:
             problem, self._misses = str(error), self._misses + 1
         if not problem:
-            self._misses = 0
             paths.ready.touch()
             return True
         paths.ready.unlink(missing_ok=True)
@@ -293,12 +294,13 @@ class Keeper:
             self._refuse_foreign(paths)
             clear_stale(paths)
             self._take_gpu(daemon)
-            process = self._begin(paths, daemon)
             try:
+                process = self._begin(paths, daemon)
                 self._set_limits(paths, daemon)
             except MpsError:
-                self._kill(process)
-                self._forget_process()
+                if self._process is not None:
+                    self._kill(self._process)
+                    self._forget_process()
                 raise
         except (DevicePluginError, OSError) as error:
             self._later(str(error))
@@ -351,12 +353,10 @@ class Keeper:
                     control.ask("get_server_list")
                 except MpsError as error:
                     if self._monotonic() >= deadline:
-                        self._kill(process)
                         raise MpsError(f"the control daemon does not come up: {error}") from error
                 else:
                     return process
             elif self._monotonic() >= deadline:
-                self._kill(process)
                 raise MpsError(f"the control daemon opens no pipe within {STARTING_S:g} s")
             pause.wait(0.05)
         said = last_words(paths)

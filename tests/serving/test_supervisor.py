@@ -221,3 +221,36 @@ def test_sighups_in_a_storm_keep_no_sigterm_from_being_heard(driver: str) -> Non
         for _ in range(500):
             supervisor.process.send_signal(signal.SIGHUP)
         assert supervisor.stop() == 0
+
+
+def test_a_record_that_cannot_be_read_is_said_once_and_kept(driver: str) -> None:
+    """It alone could tell what the compute mode was: nothing is done to the GPU until somebody has looked."""
+    with node_of(driver, config()) as node:
+        record = node.mps_root / ".supervisor" / "compute-mode" / gpu_uuid(0)
+        record.parent.mkdir(parents=True)
+        record.write_text("{")
+        with Supervisor(node) as supervisor:
+            supervisor.wait_serving(1)
+            supervisor.wait_log("so it is unknown what the compute mode of")
+            node.write_config(config(kind="timeSlicing"))
+            supervisor.wait(lambda: supervisor.daemon(1) == (0, 0))
+            some_orders = time.monotonic() + 2.5
+            supervisor.wait(lambda: time.monotonic() > some_orders)
+            assert supervisor.log.count("so it is unknown") == 1
+            assert record.read_text() == "{"
+            assert supervisor.daemon(0) == (0, 0)
+            record.unlink()
+            node.write_config(config())
+            supervisor.wait_serving(0)
+
+
+def test_wrong_limits_are_put_right_even_after_a_question_that_was_missed(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        before = supervisor.wait_serving(0)
+        node.mps_faults.set("fail", gpu_uuid(0))
+        supervisor.wait_log("failed with exit status 1")
+        node.mps_faults.set("forget", gpu_uuid(0))
+        node.mps_faults.clear("fail", gpu_uuid(0))
+        supervisor.wait(partial(moved, supervisor, before))
+        node.mps_faults.clear("forget", gpu_uuid(0))
+        supervisor.wait_serving(0, other_than=before)
