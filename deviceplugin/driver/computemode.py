@@ -28,14 +28,18 @@ class ComputeModes(Protocol):
 
 
 class NvmlComputeModes:
-    """By NVML.
+    """By NVML, which is open for each call only.
+
+    NVML counts who has opened it. Who kept it open here would keep the snapshots of the same process from ever opening
+    it afresh: GPUs that come later would not be seen (deviceplugin.driver.session).
 
     Args:
         container_driver_root, root: as for NvmlDriver.
     """
 
     def __init__(self, container_driver_root: Path, root: Path) -> None:
-        self._library = NvmlLibrary(container_driver_root, root)
+        self._container_driver_root = container_driver_root
+        self._root = root
 
     def get(self, gpu_uuid: str) -> ComputeMode:
         """See ComputeModes."""
@@ -50,23 +54,17 @@ class NvmlComputeModes:
         self._call(gpu_uuid, pynvml.nvmlDeviceSetComputeMode, int(mode))
 
     def _call(self, gpu_uuid: str, function: Callable[..., Any], *arguments: object) -> Any:
-        try:
-            return self._once(gpu_uuid, function, *arguments)
-        except DriverError as error:
-            if error.code != pynvml.NVML_ERROR_UNINITIALIZED:
-                raise
-            # Somebody else in the process has shut NVML meanwhile.
-            self._library.shut_down()
-            return self._once(gpu_uuid, function, *arguments)
-
-    def _once(self, gpu_uuid: str, function: Callable[..., Any], *arguments: object) -> Any:
-        self._library.ensure_ready()
+        # One for each call, since keepers call in threads of their own.
+        library = NvmlLibrary(self._container_driver_root, self._root)
+        library.ensure_ready()
         try:
             return function(pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid), *arguments)
         except pynvml.NVMLError as error:
             failure = failure_of(function.__name__, error)
             advice = _ADVICE.get(error.value)
             raise DriverError(f"{failure}" + (f": {advice}" if advice else ""), failure.code) from error
+        finally:
+            library.shut_down()
 
 
 class SimulatedComputeModes:

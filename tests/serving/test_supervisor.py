@@ -254,3 +254,16 @@ def test_wrong_limits_are_put_right_even_after_a_question_that_was_missed(driver
         supervisor.wait(partial(moved, supervisor, before))
         node.mps_faults.clear("forget", gpu_uuid(0))
         supervisor.wait_serving(0, other_than=before)
+
+
+def test_a_gpu_that_comes_later_gets_its_daemon(driver: str) -> None:
+    """NVML shows it only to who opens it afresh, so nothing here may keep it open."""
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        before = supervisor.wait_serving(0), supervisor.wait_serving(1)
+        assert supervisor.process is not None
+        third = TWO_T4.splitlines()[-1].replace("gpu 1 ", "gpu 2 ").replace("minor=1", "minor=2")
+        third = third.replace(gpu_uuid(1), gpu_uuid(2)).replace("bus=00000000:11", "bus=00000000:12")
+        node.set_node(f"{TWO_T4}{third}\n")
+        supervisor.process.send_signal(signal.SIGHUP)
+        supervisor.wait_serving(2)
+        assert (supervisor.daemon(0), supervisor.daemon(1)) == before
