@@ -77,21 +77,22 @@ class CdiDirectory:
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
-            try:
-                (self._path / name).unlink()
-            except (FileNotFoundError, NotADirectoryError):
+            path = self._path / name
+            if not os.path.lexists(path):  # a read-only file system refuses to remove also what is not there
                 continue
+            try:
+                path.unlink()
             except OSError as error:
                 if name not in self._stuck:
+                    self._stuck.add(name)
                     log.warning(
                         "CDI specification kept, though nobody can hold a name in it: %s: %s; remove it by hand",
-                        self._path / name,
+                        path,
                         error.strerror,
                     )
-                self._stuck.add(name)
                 continue
             self._stuck.discard(name)
-            log.info("CDI specification removed, nobody can hold a name in it: %s", self._path / name)
+            log.info("CDI specification removed, nobody can hold a name in it: %s", path)
 
 
 def _replace(path: Path, data: bytes) -> None:
