@@ -67,6 +67,7 @@ class NvmlDriver:
         self._flags = threading.Lock()
         self._reading = False
         self._closing = False
+        self._stuck = False
         self._on_the_bus: frozenset[str] = frozenset()
         self._late = LateGpus()
 
@@ -124,8 +125,11 @@ class NvmlDriver:
         try:
             self._session.shut_down()
         except DriverError as error:
-            log.warning("%s", error)
+            # Said once: whoever wants NVML closed asks again every second.
+            log.log(logging.DEBUG if self._stuck else logging.WARNING, "%s", error)
+            self._stuck = True
             return False
+        self._stuck = False
         return True
 
     def nvidia_device_present(self) -> bool:

@@ -183,12 +183,16 @@ def test_close_takes_nvml_from_the_waiter_and_a_snapshot_gives_it_back(bench: Be
     _hears(bench, waiter, 2)
 
 
-def test_a_waiter_that_hangs_keeps_nvml_and_stops_no_snapshot(bench: Bench, waiter: list[DriverEvent]) -> None:
+def test_a_waiter_that_hangs_keeps_nvml_and_stops_no_snapshot(
+    bench: Bench, waiter: list[DriverEvent], caplog: pytest.LogCaptureFixture
+) -> None:
     well = bench.look(NODE)
     _hears(bench, waiter, 0)
     bench.control.append("block nvmlEventSetWait 3600")
     # The wait that is under way when the line comes still ends; it is the next one that hangs.
     wait_until(lambda: bench.driver.snapshot() == well and not bench.driver.close())
     assert bench.driver.snapshot() == well
+    assert not bench.driver.close()
+    assert caplog.text.count("the wait for events has not come back") == 1  # asked again every second, said once
     bench.control.clear()
     assert bench.driver.close()
