@@ -1,4 +1,4 @@
-"""What this version understands and does not offer yet: refused by name, never ignored (issue 2, drop-in.md 8.8).
+"""What this version understands and does not offer yet: refused by name, never ignored (drop-in.md 8.8).
 
 To offer something, delete its line here.
 """
