@@ -48,6 +48,8 @@ COPY --from=build /opt/gpu-device-plugin /opt/gpu-device-plugin
 RUN ln -s /opt/gpu-device-plugin/bin/gpu-device-plugin /usr/bin/gpu-device-plugin \
     && ln -s /opt/gpu-device-plugin/bin/nvidia-device-plugin /usr/bin/nvidia-device-plugin \
     && ln -s /opt/gpu-device-plugin/bin/mps-control-daemon /usr/bin/mps-control-daemon \
+    && ln -s /opt/gpu-device-plugin/bin/config-manager /usr/bin/config-manager \
+    && ln -s /opt/gpu-device-plugin/bin/gpu-feature-discovery /usr/bin/gpu-feature-discovery \
     && /opt/gpu-device-plugin/bin/python -c 'import deviceplugin.app.daemon' \
     && gpu-device-plugin version
 

@@ -50,6 +50,27 @@ def mps_control_daemon() -> int:
     return _guarded("mps-control-daemon", lambda: _run("mps", sys.argv[1:]))
 
 
+def config_manager() -> int:
+    """`config-manager`, a sidecar of NVIDIA's image: says that it is not needed here. Exit status 1."""
+    return _not_here(
+        "config-manager: not part of this plugin, which watches its config file by itself: remove the container. A "
+        "file for each kind of node is one installation for each, with a nodeSelector (docs/limits.md)"
+    )
+
+
+def gpu_feature_discovery() -> int:
+    """`gpu-feature-discovery`, of NVIDIA's image: says where to get it. Exit status 1."""
+    return _not_here(
+        "gpu-feature-discovery: not part of this plugin: run NVIDIA's own beside it, and see docs/migration.md for the "
+        "labels that it then gets wrong"
+    )
+
+
+def _not_here(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 1
+
+
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         _say(_help())

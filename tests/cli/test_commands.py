@@ -296,3 +296,14 @@ def test_plan_names_the_gpus_that_would_change_hands_in_one_line_each() -> None:
         assert len(gains) == 1
         assert "GPU 2" in gains[0]
         assert "GPU 3" in gains[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "word"), [("config_manager", "config-manager"), ("gpu_feature_discovery", "gpu-feature-discovery")]
+)
+def test_what_nvidias_image_has_and_ours_does_not_says_so(function: str, word: str) -> None:
+    """drop-in.md 5c: a clear message instead of `not found`."""
+    code = f"import sys; from deviceplugin.cli.main import {function}; sys.exit({function}())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{word}: not part of this plugin")

@@ -119,6 +119,12 @@ def test_the_image_runs_the_drop_in_name() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text()
     scripts = PYPROJECT["project"]["scripts"]
     assert 'ENTRYPOINT ["nvidia-device-plugin"]' in dockerfile
-    assert sorted(scripts) == ["gpu-device-plugin", "mps-control-daemon", "nvidia-device-plugin"]
+    assert sorted(scripts) == [
+        "config-manager",
+        "gpu-device-plugin",
+        "gpu-feature-discovery",
+        "mps-control-daemon",
+        "nvidia-device-plugin",
+    ]
     for command in scripts:
         assert f"/usr/bin/{command}" in dockerfile
