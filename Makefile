@@ -86,6 +86,7 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements-dev.lock
 	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q deviceplugin
 	touch $@
 
 clean:

@@ -38,7 +38,8 @@ def byte_compiled() -> dict[str, str]:
     command = [
         sys.executable,
         "-c",
-        "import deviceplugin.app.daemon, deviceplugin.cli.serve, deviceplugin.driver.simulated",
+        "import deviceplugin.app.daemon, deviceplugin.cli.main, deviceplugin.cli.serve, "
+        "deviceplugin.driver.nvml, deviceplugin.driver.simulated",
     ]
     subprocess.run(command, env=environment, check=True)
     return environment
