@@ -12,6 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import grpc
+
+import deviceplugin
 from benchmarks.nodes import Node, Sources, simulated
 from benchmarks.process import Usage, usage
 from deviceplugin.simulator import Clock, Kubelet, ListRecord
@@ -35,13 +38,11 @@ def byte_compiled() -> dict[str, str]:
     folder = Path(tempfile.gettempdir()) / f"gpu-device-plugin-pyc-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     environment["PYTHONPYCACHEPREFIX"] = str(folder)
-    command = [
-        sys.executable,
-        "-c",
-        "import deviceplugin.app.daemon, deviceplugin.cli.main, deviceplugin.cli.serve, "
-        "deviceplugin.driver.nvml, deviceplugin.driver.simulated",
-    ]
-    subprocess.run(command, env=environment, check=True)
+    # The interpreter's own modules and libraries as they are imported; of those that import more later, everything.
+    imports = "import deviceplugin.app.daemon, deviceplugin.cli.main, deviceplugin.driver.nvml, encodings.utf_8_sig"
+    subprocess.run([sys.executable, "-c", imports], env=environment, check=True)
+    folders = [str(Path(str(package.__file__)).parent) for package in (deviceplugin, grpc)]
+    subprocess.run([sys.executable, "-m", "compileall", "-q", *folders], env=environment, check=True)
     return environment
 
 
