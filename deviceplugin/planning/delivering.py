@@ -8,7 +8,7 @@ from deviceplugin.model.delivery import Delivery
 from deviceplugin.model.devicefiles import CONTROL, GDRCOPY, GDS_PREFIX, MOFED_PREFIXES, files_of, imex_file
 from deviceplugin.model.health import HealthReport
 from deviceplugin.model.node import Snapshot
-from deviceplugin.planning.candidate import Candidate
+from deviceplugin.planning.candidate import Candidate, describe
 from deviceplugin.planning.verdict import unhealthy
 
 ENVVAR, VOLUME_MOUNTS, CDI_ANNOTATIONS, CDI_CRI = "envvar", "volume-mounts", "cdi-annotations", "cdi-cri"
@@ -68,9 +68,18 @@ def not_to_be_given(
     """
     reasons = unhealthy(snapshot, health)
     for device in devices:
-        if device.uuid and (reason := undeliverable(device, snapshot, flags, cdi_problem)):
+        reason = _ailing_part(device, health) or undeliverable(device, snapshot, flags, cdi_problem)
+        if device.uuid and reason:
             reasons.setdefault(device.uuid, reason)
     return reasons
+
+
+def _ailing_part(device: Candidate, health: HealthReport) -> str:
+    """What ails an instance of a GPU that is offered whole (migStrategy none): a container gets them all."""
+    if device.instance is not None:
+        return ""
+    parts = ((describe(device.gpu, one), health.unhealthy.get(one.uuid)) for one in device.gpu.mig_instances)
+    return next((f"{what}: {reason}" for what, reason in parts if reason), "")
 
 
 def undeliverable(device: Candidate, snapshot: Snapshot, flags: Flags, cdi_problem: str) -> str:

@@ -24,6 +24,16 @@ def test_none_offers_a_mig_gpu_whole_and_warns() -> None:  # golden 040, 068
     assert "MIG is on, with 7 instances" in warning
 
 
+def test_none_does_not_offer_a_gpu_one_of_whose_instances_ails() -> None:
+    """A container gets the GPU with every instance on it; NVIDIA's plugin takes such an Xid for the GPU's too."""
+    snapshot = node(gpu(0, A100, *["1g.5gb"] * 7), gpu(1, A100, *["1g.5gb"] * 7))
+    plan = build(snapshot, config(strategy=NONE), HealthReport({mig_uuid(0, 3): "Xid 48"}))
+    assert {unit.uuid: unit.reason for unit in plan.resources[0].units} == {
+        uuid(0): f"MIG instance 0:3 ({mig_uuid(0, 3)}, 1g.5gb): Xid 48",
+        uuid(1): "",
+    }
+
+
 def test_mixed_names_each_profile() -> None:  # golden 047, 050, 052
     split = gpu(1, A100, "3g.20gb", "1g.10gb+me", "1g.23gb-me", "1g.23gb+me.all", "1g.5gb", "1g.5gb", numa=1)
     plan = build(node(gpu(0), split), config(strategy=MIXED))
