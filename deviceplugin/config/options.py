@@ -93,7 +93,7 @@ PLUGIN_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "nvidia_dev_root",
         PATH,
-        "Root of the NVIDIA device files on the host. Unset: the driver root.",
+        "Root of the NVIDIA device files on the host. Unset: the driver root, or / if it has none.",
         "flags.nvidiaDevRoot",
         ("dev-root", "nvidia-dev-root"),
         ("NVIDIA_DEV_ROOT",),

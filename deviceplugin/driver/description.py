@@ -23,6 +23,7 @@ The format, `kind: NodeDescription`, `version: v1`. What is absent is not suppor
     - {gpus: [0, 2, 3], pcie: single}     # every pair of these, by index
     - {gpus: [0, 2], nvlinks: 4}          # a later entry adds to what an earlier one says of a pair
     deviceFiles: [nvidiactl, nvidia0]     # below /dev; unless given, what these GPUs have where nothing is missing
+    driverRootDeviceFiles: [nvidiactl]    # below `dev` of the mounted driver root; unless given, it has none
     driverFiles:                          # of the driver's installation, with links to them in the same directory
     - {path: /usr/lib64/libcuda.so.570.133.20, links: [libcuda.so.1]}
     cdiHook: /usr/bin/nvidia-cdi-hook
@@ -101,6 +102,7 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
     uuid_of = {gpu.index: gpu.uuid for gpu in gpus}
     links = _links(top, uuid_of)
     device_files = top.texts("deviceFiles", "names of files below /dev")
+    driver_root_device_files = top.texts("driverRootDeviceFiles", "names of files below dev of the driver root")
     health = DescribedHealth(
         checks={check.uuid: check for _, check in described if check is not None},
         events=read_events(top, uuid_of),
@@ -118,6 +120,7 @@ def parse_description(data: bytes, source: str) -> NodeDescription:
         fail_shared_minors(gpus),
         links,
         files_of_all(gpus) if device_files is None else frozenset(device_files),
+        None if driver_root_device_files is None else frozenset(driver_root_device_files),
         driver_files,
         cdi_hook,
     )
@@ -157,6 +160,11 @@ def describe(description: NodeDescription) -> dict[str, Plain]:
         ),
         **({"events": events} if events else {}),
         **present(
+            driverRootDeviceFiles=(
+                None
+                if snapshot.driver_root_device_files is None
+                else list[Plain](sorted(snapshot.driver_root_device_files))
+            ),
             driverFiles=[present(path=one.path, links=list(one.links) or None) for one in snapshot.driver_files]
             or None,
             cdiHook=snapshot.cdi_hook,

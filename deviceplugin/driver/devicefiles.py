@@ -1,4 +1,4 @@
-"""Which device files the node has, as far as this container sees them."""
+"""Which device files the node has, in each place where this container sees some of the host's."""
 
 import stat
 from collections.abc import Iterator
@@ -15,18 +15,6 @@ from deviceplugin.model.devicefiles import (
 from deviceplugin.model.node import Gpu
 
 
-def device_directory(container_driver_root: Path, root: Path) -> Path:
-    """The directory that stands for the host's /dev: the mounted driver root's, where the driver keeps its files
-    there (a driver container, or the host's own root), else this container's own.
-
-    Args:
-        container_driver_root: where the host's driver root is mounted.
-        root: what /dev lies under, `/` but in tests.
-    """
-    mounted = container_driver_root / "dev"
-    return mounted if _is_device(mounted / "nvidiactl") else root / "dev"
-
-
 def device_files(directory: Path, gpus: tuple[Gpu, ...]) -> frozenset[str]:
     """The names below `directory` of the device files that exist: of these GPUs and their MIG instances, the control
     files, and those of GDRCopy, GPUDirect Storage, Mellanox OFED and IMEX.
@@ -35,6 +23,17 @@ def device_files(directory: Path, gpus: tuple[Gpu, ...]) -> frozenset[str]:
     """
     names = {*files_of_all(gpus), *_optional(directory)}
     return frozenset(name for name in names if _is_device(directory / name))
+
+
+def driver_root_device_files(container_driver_root: Path, gpus: tuple[Gpu, ...]) -> frozenset[str] | None:
+    """As `device_files`, of the mounted driver root's `dev`; None where the driver keeps no files there: neither a
+    driver container's root nor the host's own.
+
+    Args:
+        container_driver_root: where the host's driver root is mounted.
+    """
+    directory = container_driver_root / "dev"
+    return device_files(directory, gpus) if _is_device(directory / "nvidiactl") else None
 
 
 def _optional(directory: Path) -> Iterator[str]:

@@ -14,7 +14,7 @@ from deviceplugin.driver.ambiguous import fail_shared_minors, hide_shared_uuids
 from deviceplugin.driver.calls import WHOLE_LIBRARY, Inquiry, failure_of
 from deviceplugin.driver.capabilities import with_capabilities
 from deviceplugin.driver.checks import checks_of
-from deviceplugin.driver.devicefiles import device_directory, device_files
+from deviceplugin.driver.devicefiles import device_files, driver_root_device_files
 from deviceplugin.driver.driverfiles import InstallationFinder
 from deviceplugin.driver.events import NvmlEvents
 from deviceplugin.driver.fresh import opens_in_a_new_process
@@ -184,7 +184,8 @@ class NvmlDriver:
             cuda_version=None if cuda_version is None else f"{cuda_version // 1000}.{cuda_version % 1000 // 10}",
             gpus=gpus,
             links=links(handles, nvlinks_of),
-            device_files=device_files(device_directory(self._container_driver_root, self._root), gpus),
+            device_files=device_files(self._root / "dev", gpus),
+            driver_root_device_files=driver_root_device_files(self._container_driver_root, gpus),
             driver_files=installation.files,
             cdi_hook=installation.hook,
         )

@@ -144,7 +144,10 @@ class Snapshot:
     """One look at the driver: complete but for the GPUs that carry a failure, ordered by index.
 
     Attributes:
-        device_files: which of the device files that matter here exist, named below /dev (model.devicefiles).
+        device_files: which of the device files that matter here exist in this container's own /dev, which its runtime
+            fills from the host's; named below /dev (model.devicefiles).
+        driver_root_device_files: the same of the `dev` in the mounted driver root; None when the driver keeps none
+            there, or no driver root is mounted.
         driver_files: libraries, programs and firmware of the driver, by path; empty when no driver root is mounted.
         cdi_hook: path below the driver root of the program that runs CDI hooks; None when there is none.
     """
@@ -154,5 +157,6 @@ class Snapshot:
     gpus: tuple[Gpu, ...] = ()
     links: tuple[Link, ...] = field(default=())
     device_files: frozenset[str] = frozenset()
+    driver_root_device_files: frozenset[str] | None = None
     driver_files: tuple[DriverFile, ...] = ()
     cdi_hook: str | None = None

@@ -12,7 +12,8 @@ from deviceplugin.config.model import Flags
 from deviceplugin.model.cdi import ALL, EXTRA_CLASSES, GPU_CLASS, IMEX_CLASS, VENDOR, CdiSpec, is_device_name
 from deviceplugin.model.devicefiles import CONTROL, IMEX_CHANNELS, files_of, imex_file
 from deviceplugin.model.node import DriverFile, Gpu, MigInstance, Snapshot
-from deviceplugin.planning.delivering import by_cdi, device_root, extra_files
+from deviceplugin.planning.delivering import by_cdi, extra_files
+from deviceplugin.planning.devroot import HostDevices, host_devices
 
 Plain = dict[str, Any]
 
@@ -42,12 +43,14 @@ def cdi_specs(snapshot: Snapshot, flags: Flags) -> tuple[CdiSpec, ...]:
     """
     if not by_cdi(flags):
         return ()
-    root = device_root(flags).rstrip("/")
+    files = host_devices(snapshot, flags)
+    if files.unseen:
+        return ()
     specs = []
     for device_class, edits, devices in (
-        (GPU_CLASS, _common_edits(snapshot, flags, root), list(_gpus(snapshot, root))),
-        (IMEX_CLASS, {"env": [NO_DEVICES]}, list(_channels(snapshot, root))),
-        *((one, {"env": [NO_DEVICES]}, list(_extra(one, snapshot, flags, root))) for one in EXTRA_CLASSES),
+        (GPU_CLASS, _common_edits(snapshot, flags, files), list(_gpus(snapshot, files))),
+        (IMEX_CLASS, {"env": [NO_DEVICES]}, list(_channels(files))),
+        *((one, {"env": [NO_DEVICES]}, list(_extra(one, snapshot, flags, files))) for one in EXTRA_CLASSES),
     ):
         if devices:
             spec = {"cdiVersion": VERSION, "kind": f"{VENDOR}/{device_class}", "devices": devices}
@@ -56,13 +59,13 @@ def cdi_specs(snapshot: Snapshot, flags: Flags) -> tuple[CdiSpec, ...]:
     return tuple(specs)
 
 
-def _gpus(snapshot: Snapshot, root: str) -> Iterator[Plain]:
+def _gpus(snapshot: Snapshot, files: HostDevices) -> Iterator[Plain]:
     for gpu in snapshot.gpus:
         for instance in (None, *gpu.mig_instances):
-            files = files_of(gpu, instance)
-            if files and all(name in snapshot.device_files for name in files):
+            own = files_of(gpu, instance)
+            if own and files.names.issuperset(own):
                 for name in _names(gpu, instance):
-                    yield {"name": name, "containerEdits": {"deviceNodes": _nodes(files, root)}}
+                    yield {"name": name, "containerEdits": {"deviceNodes": _nodes(own, files)}}
 
 
 def _names(gpu: Gpu, instance: MigInstance | None) -> Iterator[str]:
@@ -76,33 +79,32 @@ def _names(gpu: Gpu, instance: MigInstance | None) -> Iterator[str]:
         yield f"{gpu.index}:{instance.slot}"
 
 
-def _channels(snapshot: Snapshot, root: str) -> Iterator[Plain]:
+def _channels(files: HostDevices) -> Iterator[Plain]:
     for channel in IMEX_CHANNELS:
-        if imex_file(channel) in snapshot.device_files:
-            yield {"name": str(channel), "containerEdits": {"deviceNodes": _nodes((imex_file(channel),), root)}}
+        if imex_file(channel) in files.names:
+            yield {"name": str(channel), "containerEdits": {"deviceNodes": _nodes((imex_file(channel),), files)}}
 
 
-def _extra(extra: str, snapshot: Snapshot, flags: Flags, root: str) -> Iterator[Plain]:
-    files = extra_files(extra, snapshot)
-    if files:
-        edits: Plain = {"deviceNodes": _nodes(files, root)}
+def _extra(extra: str, snapshot: Snapshot, flags: Flags, files: HostDevices) -> Iterator[Plain]:
+    own = extra_files(extra, files.names)
+    if own:
+        edits: Plain = {"deviceNodes": _nodes(own, files)}
         if extra == "gds":
             mounts = [_mount(one.path, one.path, flags) for one in snapshot.driver_files if one.path in GDS_FILES]
             edits |= {"mounts": mounts} if mounts else {}
         yield {"name": ALL, "containerEdits": edits}
 
 
-def _nodes(names: Sequence[str], root: str) -> list[Plain]:
+def _nodes(names: Sequence[str], files: HostDevices) -> list[Plain]:
     """Device nodes by path alone: the runtime reads their numbers from the host when a container starts, so that a
     driver that comes back with others leaves nothing stale.
     """
     return [
-        {"path": f"/dev/{name}", "hostPath": f"{root}/dev/{name}", "permissions": "rwm"}
-        for name in dict.fromkeys(names)
+        {"path": f"/dev/{name}", "hostPath": files.path(name), "permissions": "rwm"} for name in dict.fromkeys(names)
     ]
 
 
-def _common_edits(snapshot: Snapshot, flags: Flags, root: str) -> Plain:
+def _common_edits(snapshot: Snapshot, flags: Flags, devices: HostDevices) -> Plain:
     """What every container with a GPU gets: control files, the driver's files, and hooks where a program runs them."""
     files = [one for one in snapshot.driver_files if one.path not in GDS_FILES]
     libraries = [one for one in files if one.is_library]
@@ -116,7 +118,7 @@ def _common_edits(snapshot: Snapshot, flags: Flags, root: str) -> Plain:
         env.insert(0, f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(directories)}")
     edits: Plain = {
         "env": env,
-        "deviceNodes": _nodes([name for name in CONTROL if name in snapshot.device_files], root),
+        "deviceNodes": _nodes([name for name in CONTROL if name in devices.names], devices),
         "mounts": [mounts[path] for path in sorted(mounts)],
         "hooks": hooks,
     }

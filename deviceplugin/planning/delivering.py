@@ -9,6 +9,7 @@ from deviceplugin.model.devicefiles import CONTROL, GDRCOPY, GDS_PREFIX, MOFED_P
 from deviceplugin.model.health import HealthReport
 from deviceplugin.model.node import Snapshot
 from deviceplugin.planning.candidate import Candidate, describe
+from deviceplugin.planning.devroot import host_devices
 from deviceplugin.planning.verdict import unhealthy
 
 ENVVAR, VOLUME_MOUNTS, CDI_ANNOTATIONS, CDI_CRI = "envvar", "volume-mounts", "cdi-annotations", "cdi-cri"
@@ -20,11 +21,6 @@ def by_cdi(flags: Flags) -> bool:
     return CDI_ANNOTATIONS in flags.device_list_strategies or CDI_CRI in flags.device_list_strategies
 
 
-def device_root(flags: Flags) -> str:
-    """The directory on the host whose `dev` has the device files."""
-    return flags.nvidia_dev_root or flags.nvidia_driver_root
-
-
 def delivery(snapshot: Snapshot, flags: Flags) -> Delivery:
     """What every device of the node comes with and how.
 
@@ -32,27 +28,28 @@ def delivery(snapshot: Snapshot, flags: Flags) -> Delivery:
     has, so that they resolve.
     """
     strategies = frozenset(flags.device_list_strategies)
-    channels = tuple(one for one in flags.imex_channel_ids if imex_file(one) in snapshot.device_files)
+    files = host_devices(snapshot, flags)
+    channels = tuple(one for one in flags.imex_channel_ids if imex_file(one) in files.names)
     asked = {"gdrcopy": flags.gdrcopy_enabled, "gds": flags.gds_enabled, "mofed": flags.mofed_enabled}
     extras = tuple(name for name, wanted in asked.items() if wanted)
-    passed = [*(name for name in CONTROL if name in snapshot.device_files), *(imex_file(one) for one in channels)]
+    passed = [*(name for name in CONTROL if name in files.names), *(imex_file(one) for one in channels)]
     return Delivery(
         envvar=ENVVAR in strategies,
         volume_mounts=VOLUME_MOUNTS in strategies,
         cdi_annotation_prefix=flags.cdi_annotation_prefix if CDI_ANNOTATIONS in strategies else None,
         cdi_field=CDI_CRI in strategies,
-        device_root=device_root(flags) if flags.pass_device_specs else None,
+        device_root=(files.root or "/") if flags.pass_device_specs else None,
         common_files=tuple(passed),
         imex_channels=channels,
         extras=extras,
-        cdi_extras=tuple(name for name in extras if extra_files(name, snapshot)),
+        cdi_extras=tuple(name for name in extras if extra_files(name, files.names)),
     )
 
 
-def extra_files(extra: str, snapshot: Snapshot) -> tuple[str, ...]:
-    """The device files of `gdrcopy`, `gds` or `mofed` that the node has, in order of name."""
+def extra_files(extra: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Of device files those of `gdrcopy`, `gds` or `mofed`, in order of name."""
     prefixes = {"gdrcopy": GDRCOPY, "gds": (GDS_PREFIX,), "mofed": MOFED_PREFIXES}[extra]
-    return tuple(sorted(name for name in snapshot.device_files if name.startswith(prefixes)))
+    return tuple(sorted(name for name in names if name.startswith(prefixes)))
 
 
 def not_to_be_given(
@@ -118,7 +115,7 @@ def warnings(devices: Sequence[Candidate], snapshot: Snapshot, flags: Flags) -> 
             yield f"{name}Enabled: this node has no device file of it, so containers get no CDI name for it"
     if planned.device_root is not None and not planned.cdi:
         for device in devices:
-            if device.instance is None and (missing := _missing(device, snapshot)):
+            if device.instance is None and (missing := _missing(device, snapshot, flags)):
                 yield f"{device.describe()}: {missing} in this container; it is passed on all the same"
 
 
@@ -128,7 +125,8 @@ def _channel_problem(snapshot: Snapshot, flags: Flags) -> str:
 
 
 def _absent_channels(snapshot: Snapshot, flags: Flags) -> list[int]:
-    return [one for one in flags.imex_channel_ids if imex_file(one) not in snapshot.device_files]
+    names = host_devices(snapshot, flags).names
+    return [one for one in flags.imex_channel_ids if imex_file(one) not in names]
 
 
 def _capability_problem(device: Candidate) -> str:
@@ -147,7 +145,8 @@ def _missing_files(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
     if by_cdi(flags) and device.gpu.failure is None and not files_of(device.gpu, device.instance):
         return "the driver does not say its minor number, so no CDI name of it can resolve"
     by_files = flags.pass_device_specs and device.instance is not None
-    return _missing(device, snapshot) if by_files or by_cdi(flags) else ""
+    missing = _missing(device, snapshot, flags) if by_files or by_cdi(flags) else ""
+    return missing or (host_devices(snapshot, flags).unseen if by_cdi(flags) else "")
 
 
 def _name_problem(device: Candidate, flags: Flags) -> str:
@@ -160,7 +159,8 @@ def _name_problem(device: Candidate, flags: Flags) -> str:
     return ""
 
 
-def _missing(device: Candidate, snapshot: Snapshot) -> str:
-    missing = [name for name in files_of(device.gpu, device.instance) if name not in snapshot.device_files]
+def _missing(device: Candidate, snapshot: Snapshot, flags: Flags) -> str:
+    names = host_devices(snapshot, flags).names
+    missing = [name for name in files_of(device.gpu, device.instance) if name not in names]
     paths = ", ".join(f"/dev/{name}" for name in missing)
     return f"{paths} does not exist" if missing else ""

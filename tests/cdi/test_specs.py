@@ -120,6 +120,38 @@ def test_every_name_that_allocate_returns_resolves_to_files_that_exist(
     assert asked == 1
 
 
+@pytest.mark.parametrize("driver_root", ["/", "/run/driver"])
+@pytest.mark.parametrize("dev_root", [None, "/", "/run/driver", "/elsewhere"])
+@pytest.mark.parametrize("mounted", ["nothing", "files", "files and dev"])
+@pytest.mark.parametrize("missing", ["", "/dev/nvidia0", "/run/driver/dev/nvidia0"])
+def test_in_every_layout_a_listed_device_resolves_to_files_of_the_host(
+    driver_root: str, dev_root: str | None, mounted: str, missing: str
+) -> None:
+    """The host is made first, then what of it shows in our container, then the plan and the specification by that."""
+    driver_has_dev = driver_root != "/" and mounted == "files and dev"
+    names = plain(1).device_files
+    host = {f"{root}/dev/{name}" for root in ["", *([driver_root] if driver_has_dev else [])] for name in names}
+    host.discard(missing)
+    show = {root: frozenset(n for n in names if f"{root}/dev/{n}" in host) for root in ("", "/run/driver")}
+    seen = show["" if driver_root == "/" else driver_root] if mounted == "files and dev" else None
+    snapshot = replace(
+        plain(1),
+        device_files=show[""],
+        driver_root_device_files=seen,
+        driver_files=() if mounted == "nothing" else FILES,
+    )
+    flags: dict[str, Any] = {"nvidia_driver_root": driver_root, "nvidia_dev_root": dev_root}
+    spec = specs(snapshot, **flags).get("gpu")
+    (unit,) = build(snapshot, Config(flags=Flags(device_list_strategies=("cdi-cri",), **flags))).resources[0].units
+    if unit.reason:
+        assert "cannot be told" in unit.reason or unit.reason == "/dev/nvidia0 does not exist"
+        assert spec is None
+    else:
+        assert spec is not None
+        assert {*nodes(spec, "0"), *nodes(spec, uuid(0))} <= host
+        assert {one["hostPath"] for one in spec["containerEdits"]["deviceNodes"]} <= host
+
+
 def test_a_healthy_gpu_without_a_minor_number_is_not_offered_by_cdi() -> None:
     bare = node(replace(gpu(0, T4), minor=None))
     config = Config(flags=Flags(device_list_strategies=("cdi-cri",)))
@@ -155,10 +187,12 @@ def test_a_problem_with_the_files_makes_every_device_unhealthy_if_names_are_give
 
 def test_roots_lead_to_the_host() -> None:
     snapshot = replace(plain(1), driver_files=FILES, cdi_hook="/usr/bin/nvidia-ctk")
-    spec = specs(snapshot, nvidia_driver_root="/run/driver", nvidia_dev_root="/devs/")["gpu"]
-    assert nodes(spec, "0") == ["/devs/dev/nvidia0"]
+    snapshot = replace(snapshot, driver_root_device_files=snapshot.device_files)
+    spec = specs(snapshot, nvidia_driver_root="/run/driver/")["gpu"]
+    assert nodes(spec, "0") == ["/run/driver/dev/nvidia0"]
     common = spec["containerEdits"]
-    assert {one["hostPath"] for one in common["deviceNodes"]} >= {"/devs/dev/nvidiactl"}
+    assert {one["hostPath"] for one in common["deviceNodes"]} >= {"/run/driver/dev/nvidiactl"}
+    assert nodes(specs(snapshot, nvidia_driver_root="/run/driver", nvidia_dev_root="/")["gpu"], "0") == ["/dev/nvidia0"]
     assert {one["path"] for one in common["deviceNodes"]} >= {"/dev/nvidiactl"}
     mounts = {one["containerPath"]: one["hostPath"] for one in common["mounts"]}
     assert mounts == {one.path: f"/run/driver{one.path}" for one in FILES}

@@ -46,6 +46,7 @@ def node_text_to_description(
     gpus = tuple(
         lost_gpu(gpu.index) if gpu.index in told.lost else _gpu(gpu, no_numa=no_numa, caps=caps) for gpu in node.gpus
     )
+    device_files = (files_of_all(gpus) | added) - set(sandbox.get("no_dev", ()))
     snapshot = Snapshot(
         driver_version=node.driver,
         cuda_version=f"{node.cuda // 1000}.{node.cuda % 1000 // 10}",
@@ -53,7 +54,10 @@ def node_text_to_description(
         links=tuple(_links(node, told.lost)),
         driver_files=tuple(_driver_files(node.driver)) if sandbox.get("driver_root") else (),
         cdi_hook=f"/usr/bin/{sandbox_files.HOOK_PROGRAM}" if sandbox.get("driver_root") else None,
-        device_files=(files_of_all(gpus) | added) - set(sandbox.get("no_dev", ())),
+        device_files=device_files,
+        driver_root_device_files=device_files
+        if sandbox.get("driver_root") and sandbox.get("driver_root_dev", True)
+        else None,
     )
     init_code = told.init_code or node.init_return
     failure = _failure("nvmlInit", init_code) if init_code else None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.driver.capabilities import usual_capabilities, with_capabilities
-from deviceplugin.driver.devicefiles import device_directory, device_files
+from deviceplugin.driver.devicefiles import device_files, driver_root_device_files
 from deviceplugin.model.node import Gpu, MigInstance, MigMode
 from tests.nvml_standin import capability_minor, write_sysfs
 
@@ -78,8 +78,9 @@ def test_files_of_other_gpus_do_not_matter_and_those_of_extras_do(tmp_path: Path
 
 
 def test_the_mounted_driver_root_has_its_own_dev_if_the_driver_is_there(tmp_path: Path) -> None:
-    mounted, root = tmp_path / "driver-root", tmp_path / "root"
-    (mounted / "dev").mkdir(parents=True)
-    assert device_directory(mounted, root) == root / "dev"
-    (mounted / "dev/nvidiactl").symlink_to("/dev/null")
-    assert device_directory(mounted, root) == mounted / "dev"
+    (tmp_path / "dev").mkdir()
+    assert driver_root_device_files(tmp_path, (mig_gpu(),)) is None
+    (tmp_path / "dev/nvidia3").symlink_to("/dev/null")
+    assert driver_root_device_files(tmp_path, (mig_gpu(),)) is None
+    (tmp_path / "dev/nvidiactl").symlink_to("/dev/null")
+    assert driver_root_device_files(tmp_path, (mig_gpu(),)) == frozenset({"nvidiactl", "nvidia3"})

@@ -7,8 +7,8 @@ from typing import Final
 
 from tests.nvml_standin.node import NodeDescription, NodeGpu, parse_node
 
-FILE_OPTIONS: Final = ("no_numa_file", "no_dev", "extra_dev", "imex", "caps", "driver_root")
-"""The keys of cmd.json's `sandbox` that `write_sysfs` takes."""
+FILE_OPTIONS: Final = ("no_numa_file", "no_dev", "extra_dev", "imex", "caps", "driver_root", "driver_root_dev")
+"""The keys of cmd.json's `sandbox` that `write_sysfs` takes, and one of ours: driver_root_dev."""
 _GPUS, _GPU_INSTANCES, _COMPUTE_INSTANCES = 32, 15, 8  # what the driver numbers capability nodes for
 _DEVICE_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
@@ -51,6 +51,7 @@ def write_sysfs(
     imex: Iterable[int] = (),
     caps: bool = True,
     driver_root: bool = False,
+    driver_root_dev: bool = True,
 ) -> NodeDescription:
     """Creates `root/sys`, `root/proc` and `root/dev` for a node; the options are cmd.json's `sandbox`.
 
@@ -66,8 +67,10 @@ def write_sysfs(
         extra_dev: names below /dev to add, e.g. `infiniband/uverbs0`.
         imex: channels to create in /dev/nvidia-caps-imex-channels.
         caps: false for no mig-minors file and no capability nodes.
-        driver_root: whether `root/driver-root` has the driver's installation, as the recorder's had, and a program
-            for CDI hooks.
+        driver_root: whether `root/driver-root` has the driver's installation, as the recorder's had, a program for
+            CDI hooks.
+        driver_root_dev: whether the driver root has the same device nodes as `root/dev`, as the root of a driver
+            container and the host's own have, or is a directory of the driver's files alone.
     """
     node = parse_node(node_text)
     for gpu in node.gpus:
@@ -82,7 +85,8 @@ def write_sysfs(
     devices += [f"nvidia-caps-imex-channels/channel{channel}" for channel in imex]
     if caps and any(gpu.mig_current is not None for gpu in node.gpus):
         devices += [f"nvidia-caps/nvidia-cap{minor}" for minor in _capabilities(node)]
-    _make_devices(root / "dev", frozenset(devices) - frozenset(no_dev))
+    for directory in (root / "dev", *([root / DRIVER_ROOT / "dev"] if driver_root and driver_root_dev else [])):
+        _make_devices(directory, frozenset(devices) - frozenset(no_dev))
     return node
 
 

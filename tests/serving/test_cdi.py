@@ -8,7 +8,7 @@ import pytest
 
 from deviceplugin.simulator import RunOptions
 from tests.goldens.cdi import unresolved
-from tests.serving.harness import DRIVERS, MIG_NODE, TWO_T4, Node, gpu_uuid
+from tests.serving.harness import DRIVERS, MIG_NODE, TWO_T4, Node, gpu_uuid, t4s
 from tests.serving.test_answers import options
 
 pytestmark = pytest.mark.parametrize("driver", DRIVERS)
@@ -79,6 +79,46 @@ def test_a_gpu_whose_device_file_goes_is_unhealthy_alone_with_the_path_until_it_
         look_again(node)
         node.kubelet.wait_for(lambda: len(node.healthy()) == 2, 15)
         assert unresolved(node.cdi_specs(), [f"{VENDOR}/gpu={gpu_uuid(index)}" for index in (0, 1)]) == []
+
+
+def host_paths(node: Node, given: list[str]) -> set[str]:
+    """Where the specifications say on the host that the device files of these names lie."""
+    devices = {
+        f"{spec['kind']}={one['name']}": one["containerEdits"]
+        for spec in node.cdi_specs().values()
+        for one in spec["devices"]
+    }
+    return {file["hostPath"] for name in given for file in devices[name]["deviceNodes"]}
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "flags", "expected"),
+    [
+        ({"driver_root": True}, "nvidiaDriverRoot: /drv", "/drv/dev/nvidia0"),
+        ({"driver_root": True}, "nvidiaDriverRoot: /drv, nvidiaDevRoot: /", "/dev/nvidia0"),
+        ({"driver_root": True, "driver_root_dev": False}, "nvidiaDriverRoot: /drv", "/dev/nvidia0"),
+        ({"driver_root": True, "driver_root_dev": False}, "nvidiaDriverRoot: /", "/dev/nvidia0"),
+        ({}, "nvidiaDriverRoot: /drv, nvidiaDevRoot: /", "/dev/nvidia0"),
+    ],
+)
+def test_names_lead_to_where_the_host_has_the_files(
+    driver: str, sandbox: dict[str, Any], flags: str, expected: str
+) -> None:
+    config = f"version: v1\nflags: {{{flags}, plugin: {{deviceListStrategy: cdi-cri}}}}\n"
+    with Node(t4s(1), config, driver=driver, sandbox=sandbox).run() as node:
+        assert host_paths(node, names(options(node, "p"))) == {expected}
+
+
+def test_where_the_hosts_files_cannot_be_seen_no_device_is_healthy_and_the_reason_says_what_to_set(driver: str) -> None:
+    unseen = "version: v1\nflags: {nvidiaDriverRoot: /drv, plugin: {deviceListStrategy: cdi-cri}}\n"
+    with Node(TWO_T4, unseen, driver=driver).run() as node:
+        assert node.healthy() == set()
+        (shown,) = node.status()["resources"]
+        assert len(shown["unhealthy"]) == 2
+        assert all("set nvidiaDevRoot to /" in why for why in shown["unhealthy"].values())
+        node.write_config(unseen.replace("/drv,", "/drv, nvidiaDevRoot: /,"))
+        node.kubelet.wait_for(lambda: len(node.healthy()) == 2, 15)
+        assert host_paths(node, names(options(node, "p"))) <= {"/dev/nvidia0", "/dev/nvidia1"}
 
 
 def test_files_that_somebody_removes_come_back(driver: str) -> None:
