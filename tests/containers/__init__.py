@@ -1,0 +1,1 @@
+"""A real container runtime (podman with crun) starts containers by what the plugin answers."""

@@ -1,0 +1,37 @@
+"""Programs that some tests need: without them those are skipped, loudly, and fail in CI."""
+
+import os
+import shutil
+from collections.abc import Sequence
+
+import pytest
+
+SKIPPED = pytest.StashKey[dict[str, str]]()
+"""What was not tested, and what is to be done."""
+
+
+def need(config: pytest.Config, subject: str, programs: Sequence[str], packages: Sequence[str] = ()) -> None:
+    """Skip the test that asks unless it runs as root and finds these programs; fail it in CI.
+
+    Args:
+        subject: what is not tested then: `the image`.
+        programs: names on PATH.
+        packages: Debian's that have them, where these are called otherwise.
+    """
+    why = ""
+    if os.geteuid() != 0:
+        why = f"{subject} is tested as root"
+    elif any(shutil.which(program) is None for program in programs):
+        why = f"apt-get install --no-install-recommends {' '.join(packages or programs)}"
+    if why and os.environ.get("CI"):
+        pytest.fail(f"CI must test {subject}: {why}")
+    if why:
+        config.stash.setdefault(SKIPPED, {})[subject] = why
+        pytest.skip(why)
+
+
+def report_skipped(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say at the very end, where everyone looks, what was not tested."""
+    for subject, why in config.stash.get(SKIPPED, {}).items():
+        terminalreporter.section(f"{subject} WAS NOT TESTED".upper(), red=True)
+        terminalreporter.line(why)
