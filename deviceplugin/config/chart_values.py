@@ -3,12 +3,14 @@
 deploy/helm/gpu-device-plugin does what this says; a test holds the two together.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from deviceplugin.config.document import join_path, load_plain, quote
+from deviceplugin.config.chart_shapes import problems, shown
+from deviceplugin.config.document import join_path, load_plain
 from deviceplugin.config.memory import MIB, parse_memory_mib
 from deviceplugin.config.model import Origin
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
@@ -150,11 +152,7 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
     files = given.get("config.map")
     settings = {path: given[path] for path in _SETTINGS if given.get(path) is not None}
     return ChartValues(
-        tuple(
-            _judge(path, value, given, source)
-            for path, value in given.items()
-            if value not in (None, "", {}, []) or path in settings or (value is None and path in _NEEDED)
-        ),
+        tuple(_judge(path, value, given, source) for path, value in given.items() if _asks(path, value)),
         {name: text for name, text in files.items() if isinstance(text, str)} if isinstance(files, dict) else {},
         Overrides(
             {
@@ -164,6 +162,22 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
             }
         ),
     )
+
+
+def _asks(path: str, value: Any) -> bool:
+    """Whether a key asks for anything: null is unset where it may be, and so is an empty value of the right type."""
+    if value is None:
+        return path in _NEEDED
+    section, _, key = path.partition(".")
+    if section in _ELSEWHERE and value in ("", {}, []):
+        return not _is_nvidias_default(section, key, value)
+    return value not in ("", {}, []) or path in _SETTINGS or bool(_problem(path, value))
+
+
+def _is_nvidias_default(section: str, key: str, value: Any) -> bool:
+    """Whether a key of a chart that is not part of ours has the default of NVIDIA's; 0 is not false there."""
+    defaults = _NVIDIAS_GFD_AND_NFD[section]
+    return key in defaults and json.dumps(value, sort_keys=True) == json.dumps(defaults[key], sort_keys=True)
 
 
 def _setting(path: str, value: Any) -> object:
@@ -187,10 +201,8 @@ def _problem(path: str, value: Any) -> str:
         if path in _TYPES:
             _setting(path, value)
     except ValueError:
-        return f"found {quote(str(value))}, expected {_TYPES[path].expected}, or remove the key"
-    if path in _SECTIONS:
-        return f"found {quote(str(value))}, expected a mapping"
-    return ""
+        return f"found {shown(value)}, expected {_TYPES[path].expected}, or remove the key"
+    return "; ".join(problems(path, value))
 
 
 def _given(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -206,9 +218,11 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], source: str) -> Verd
     section, _, key = path.partition(".")
     where = f"{source}: {path}"
     if section in _ELSEWHERE:
-        if key and value == _NVIDIAS_GFD_AND_NFD[section].get(key, _ELSEWHERE):
+        if _is_nvidias_default(section, key, value):
             return Verdict(Fate.STAYS, where, "NVIDIA's default; asks for nothing")
-        return Verdict(Fate.REFUSED, where, _ELSEWHERE[section])
+        return Verdict(
+            Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {_ELSEWHERE[section]}"
+        )
     if section not in _KNOWN or (key and key not in _SECTIONS.get(section, ())):
         options = _SECTIONS[section] if key else _KNOWN
         near = nearest(key or section, options)
@@ -231,10 +245,6 @@ def _tag(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
 
 
 def _files(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
-    if not isinstance(value, dict):
-        return Verdict(Fate.REFUSED, where, f"found {quote(str(value))}, expected files by name")
-    if odd := [name for name, text in value.items() if text is not None and not isinstance(text, str)]:
-        return Verdict(Fate.REFUSED, where, f"{odd[0]}: expected the text of a file: `{odd[0]}: |-`, and it below")
     if len(value) > 1:
         kept = given.get("config.default") or ("default" if "default" in value else "")
         others = ", ".join(name for name in value if name != kept)

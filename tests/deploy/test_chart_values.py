@@ -39,6 +39,13 @@ def test_what_the_chart_renders_is_not(path: str) -> None:
     [
         ({"resources": {"limits": {"memory": "50Mi"}}}, "resources.limits"),
         ({"resources": {"limits": {"memory": 52428800}}}, "resources.limits"),
+        ({"resources": {"limits": {"memory": [1]}}}, "resources.limits"),
+        ({"resources": {"requests": {"cpu": True}}}, "resources.requests"),
+        ({"config": []}, "config"),
+        ({"nodeSelector": ""}, "nodeSelector"),
+        ({"podAnnotations": {"a": 1}}, "podAnnotations"),
+        ({"devicePlugin": {"enabled": "no"}}, "devicePlugin.enabled"),
+        ({"tolerations": {}}, "tolerations"),
         ({"image": {"repository": "nvcr.io/nvidia/k8s-device-plugin"}}, "image.repository"),
         ({"config": {"map": {"a": "version: v1", "b": "version: v1"}}}, "config.map"),
         ({"config": {"name": "mine"}}, "config.name"),
