@@ -5,7 +5,7 @@ NVIDIA's runtime has put into this container lies elsewhere on the host.
 import fnmatch
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deviceplugin.model.node import DriverFile
@@ -42,7 +42,8 @@ class Installation:
 
 
 class InstallationFinder:
-    """Looks for the installation, anew only when a directory that it looked into has changed.
+    """Looks for the installation: for its files anew only when a directory that it looked into has changed, for the
+    hook program each time, since a directory does not tell that a program in it may run now.
 
     Args:
         root: where the host's driver root is mounted.
@@ -60,11 +61,18 @@ class InstallationFinder:
         state = (version, tuple(self._change(name) for name in self._watched(version)))
         if state != self._seen:
             found = (*self._libraries(version), *self._programs(), *self._firmware(version), *self._gds())
-            hook = next((f"/{name}" for name in HOOK_PROGRAMS if os.access(self._root / name, os.X_OK)), None)
             by_path = {one.path: one for one in found}
-            self._found = Installation(tuple(by_path[path] for path in sorted(by_path)), hook)
+            self._found = Installation(tuple(by_path[path] for path in sorted(by_path)))
             self._seen = state
+        hook = next((f"/{name}" for name in HOOK_PROGRAMS if self._runs(self._root / name)), None)
+        if hook != self._found.hook:
+            self._found = replace(self._found, hook=hook)
         return self._found
+
+    def _runs(self, program: Path) -> bool:
+        """Whether it can be started; a link out of the root leads somewhere else on the host."""
+        real = Path(os.path.realpath(program))
+        return real.is_relative_to(self._root) and real.is_file() and os.access(real, os.X_OK)
 
     def _watched(self, version: str) -> Iterator[str]:
         for directory in LIBRARY_DIRECTORIES:
@@ -73,11 +81,12 @@ class InstallationFinder:
         yield from (f"{directory}/{version}" for directory in FIRMWARE_DIRECTORIES)
         yield from GDS_FILES
 
-    def _change(self, name: str) -> int | None:
+    def _change(self, name: str) -> tuple[int, int, int] | None:
         try:
-            return (self._root / name).stat().st_mtime_ns
+            found = (self._root / name).stat()
         except OSError:
             return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns
 
     def _libraries(self, version: str) -> Iterator[DriverFile]:
         suffix = f".so.{version}"

@@ -76,7 +76,7 @@ class Host:
 
     Args:
         node: with `driver_root` in its sandbox.
-        hook: whether the driver root has a program for CDI hooks.
+        hook: whether the driver root's program for CDI hooks may run.
     """
 
     def __init__(self, node: Node, text: str, sandbox: Mapping[str, object], *, hook: bool) -> None:
@@ -95,13 +95,12 @@ class Host:
         (self.driver_root / "etc").mkdir()
         (self.driver_root / "etc/cufile.json").write_text("{}")
         self._log = node.root / "hooks"
-        program = self.driver_root / "usr/bin/nvidia-ctk"
-        program.write_text(HOOK.format(python=sys.executable, log=str(self._log)))
+        self._hook = self.driver_root / "usr/bin/nvidia-ctk"
+        self._hook.write_text(HOOK.format(python=sys.executable, log=str(self._log)))
+        self._described = node.node_file.read_text()
         if not hook:
-            program.unlink()
-            if node.driver == "simulated":
-                lines = node.node_file.read_text().splitlines(keepends=True)
-                node.node_file.write_text("".join(line for line in lines if not line.startswith("cdiHook:")))
+            self._hook.chmod(0o644)
+            self._describe("".join(line for line in self._described.splitlines(True) if "cdiHook:" not in line))
         self._containers = 0
 
     def number(self, name: str) -> tuple[int, int]:
@@ -117,6 +116,17 @@ class Host:
     def hook_calls(self) -> list[str]:
         """What the hook program was started with, one line of JSON each."""
         return self._log.read_text().splitlines() if self._log.exists() else []
+
+    def allow_hook(self) -> None:
+        """Let the hook program run, by its mode alone."""
+        self._hook.chmod(0o755)
+        self._describe(self._described)
+
+    def _describe(self, text: str) -> None:
+        if self._node.driver == "simulated":
+            replacement = self._node.node_file.with_suffix(".new")
+            replacement.write_text(text)
+            replacement.rename(self._node.node_file)
 
     def run(self, names: Iterable[str], script: str = "", environ: Mapping[str, str] | None = None) -> Inside:
         """Start a container of an image with nothing but busybox, by these CDI names, and see what is in it.

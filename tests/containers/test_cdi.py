@@ -13,7 +13,7 @@ from deviceplugin.simulator import Container, Pod, RunOptions
 from tests.containers.host import Host
 from tests.nvml_standin.sandbox import LIBRARY_DIRECTORY
 from tests.serving.harness import DRIVERS, MIG_NODE, TWO_T4, Node, gpu_uuid
-from tests.serving.test_cdi import names
+from tests.serving.test_cdi import FILE, names
 
 pytestmark = pytest.mark.parametrize("driver", DRIVERS)
 
@@ -115,6 +115,18 @@ def test_hooks_run_in_order_and_do_their_work(driver: str) -> None:
         calls = [json.loads(line) for line in host.hook_calls()]
         assert [words[1:3] for words, _ in calls] == [["hook", hook] for hook in HOOKS]
         assert all(environ["NVIDIA_CTK_DEBUG"] == "false" for _, environ in calls)
+
+
+def test_a_hook_program_that_may_run_only_later_is_used_without_a_signal(driver: str) -> None:
+    """Within health.pollInterval; the described driver sees what its file says instead."""
+    with running(driver, TWO_T4, more="health: {pollInterval: 1s}", hook=False) as (node, host):
+        given_names = names(given(node, {GPU: 1}))
+        host.run(given_names)
+        assert host.hook_calls() == []
+        host.allow_hook()
+        node.kubelet.wait_for(lambda: "hooks" in node.cdi_specs()[FILE]["containerEdits"], 15)
+        host.run(given_names)
+        assert len(host.hook_calls()) == len(HOOKS)
 
 
 def test_without_a_hook_program_libraries_have_all_their_names(driver: str) -> None:

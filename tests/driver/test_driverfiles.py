@@ -71,10 +71,27 @@ def test_directories_that_are_links_are_one_and_none_outside_the_root(tmp_path: 
 
 @pytest.mark.parametrize("program", ["nvidia-ctk", "nvidia-cdi-hook"])
 def test_a_hook_program_must_be_one_that_can_run(tmp_path: Path, program: str) -> None:
+    finder = InstallationFinder(tmp_path)
     put(tmp_path, f"usr/bin/{program}")
-    assert InstallationFinder(tmp_path).look(V).hook is None
-    (tmp_path / "usr/bin" / program).chmod(0o755)
-    assert InstallationFinder(tmp_path).look(V).hook == f"/usr/bin/{program}"
+    assert finder.look(V).hook is None
+    (tmp_path / "usr/bin" / program).chmod(0o755)  # changes nothing of the directory
+    assert finder.look(V).hook == f"/usr/bin/{program}"
+    (tmp_path / "usr/bin" / program).chmod(0o644)
+    assert finder.look(V).hook is None
+
+
+def test_a_hook_program_is_a_file_in_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "usr/bin/nvidia-cdi-hook").mkdir(parents=True)
+    put(tmp_path, "outside/nvidia-ctk")
+    (tmp_path / "outside/nvidia-ctk").chmod(0o755)
+    link(root, "usr/bin/nvidia-ctk", str(tmp_path / "outside/nvidia-ctk"))
+    assert InstallationFinder(root).look(V).hook is None
+    put(root, "usr/local/toolkit/nvidia-ctk")
+    (root / "usr/local/toolkit/nvidia-ctk").chmod(0o755)
+    (root / "usr/bin/nvidia-ctk").unlink()
+    link(root, "usr/bin/nvidia-ctk", "../local/toolkit/nvidia-ctk")
+    assert InstallationFinder(root).look(V).hook == "/usr/bin/nvidia-ctk"
 
 
 def test_no_root_or_no_version_is_nothing(tmp_path: Path) -> None:
