@@ -37,7 +37,7 @@ def run(words: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="gpu-device-plugin plan", description=__doc__, allow_abbrev=False)
     parser.usage = "%(prog)s [FILE] [--output text|json] [flags of serve]"
-    parser.add_argument("config", nargs="?", metavar="FILE", help="the config file (the same as --config-file)")
+    parser.add_argument("config", nargs="?", metavar="FILE", help="the config file (as --config-file); - is stdin")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default %(default)s")
     add_flags(parser)
     options = parser.parse_args(go_style(words))
@@ -154,10 +154,10 @@ def _render_resource(resource: Mapping[str, Any]) -> Iterator[str]:
         f" ({isolation['why']})"
     )
     for unit in resource["units"]:
-        what = f"{unit['profile']} of GPU" if unit["profile"] else "GPU"
+        what = unit["profile"] or "GPU"
         replicas = f", {unit['replicas']} replicas" if unit["replicas"] else ""
         if share := unit["mps"]:
             replicas += f", {share['memory_mib']}M and {share['active_thread_percentage']} % for each process"
         health = "" if unit["health"] == "Healthy" else f", {unit['health']}: {unit['reason']}"
-        yield f"    {what} {unit['gpu_index']} {unit['uuid']} ({unit['product_name'] or 'unknown'}){replicas}{health}"
+        yield f"    {what} {unit['index']} {unit['uuid']} ({unit['product_name'] or 'unknown'}){replicas}{health}"
     yield from (f"    note: {note}" for note in resource["notes"])

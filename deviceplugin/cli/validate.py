@@ -16,7 +16,7 @@ STRICTNESS = ("strict", "lenient")
 def run(words: list[str]) -> int:
     """The command; 0 when the file would be taken, 1 with every finding when it would not."""
     parser = argparse.ArgumentParser(prog="gpu-device-plugin validate", description=__doc__)
-    parser.add_argument("file")
+    parser.add_argument("file", help="- is standard input")
     parser.add_argument(
         "--config-strictness",
         choices=STRICTNESS,

@@ -3,11 +3,12 @@
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from deviceplugin.config.document import MAX_BYTES, MappingNode, Scalar, parse_document
+from deviceplugin.config.document import MAX_BYTES, MappingNode, Scalar, parse_document, quote, quote_key
 from deviceplugin.config.health import health_config
 from deviceplugin.config.model import (
     Config,
@@ -38,14 +39,20 @@ from deviceplugin.model.names import name_problem
 from deviceplugin.model.plan import AllocationPolicy, Mode
 
 _SHARING_KINDS = (("timeSlicing", Mode.TIME_SLICING, False), ("mps", Mode.MPS, True))
+MAX_KEYS_SAID = 5
+STANDARD_INPUT = "-"
 _SUFFIXES = {Mode.TIME_SLICING: ".shared", Mode.MPS: ".mps"}
 
 
 def load_config(path: str | None, overrides: Overrides | None = None, *, lenient: bool = False) -> Config:
     """The config of a file, or of defaults without one, with what flags and variables override.
 
-    Takes the file's path; None means there is none. Raises ConfigError as `read_config_file` and `parse_config` do.
+    Takes the file's path; `-` is standard input, None means there is none. Raises ConfigError as `read_config_file` and
+    `parse_config` do.
     """
+    if path == STANDARD_INPUT:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
+        return parse_config(data, "standard input", overrides, lenient=lenient)
     data = b"" if path is None else read_config_file(path)
     return parse_config(data, path, overrides, lenient=lenient)
 
@@ -71,8 +78,22 @@ def parse_config(
         raise ConfigError((f"{source}:1: found an empty file, expected at least `version: v1` (all defaults)",))
     if not isinstance(root, MappingNode):
         raise ConfigError((f"{source}:{root.line}: found {describe(root)}, expected {ROOT.expected}",))
+    if root.get("apiVersion") is not None and root.get("kind") is not None:
+        raise ConfigError((_manifest(root, source),))
     values = reader.read(root, ROOT)
     return _finish(values, reader, overrides or Overrides(), source=source, text=data.decode("utf-8-sig"))
+
+
+def _manifest(root: MappingNode, source: str) -> str:
+    """What is wrong with a Kubernetes object in place of the config that it carries."""
+    kind, data = root.get("kind"), root.get("data")
+    named = quote(str(kind.value)) if isinstance(kind, Scalar) else "unnamed kind"
+    keys = [quote_key(entry.key) for entry in data.entries[:MAX_KEYS_SAID]] if isinstance(data, MappingNode) else []
+    where = f"one of the texts under its `data` ({', '.join(keys)})" if keys else "the text in it"
+    return (
+        f"{source}:{root.line}: found a Kubernetes manifest (kind {named}), expected the config itself: give a file "
+        f"that holds {where}"
+    )
 
 
 def read_config_file(path: str) -> bytes:

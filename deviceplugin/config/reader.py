@@ -1,6 +1,6 @@
 """Checks a document against the schema: every finding at once, nothing coerced, each value with its place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from deviceplugin.config.document import (
@@ -77,11 +77,14 @@ class Reader:
 
     def _section(self, node: MappingNode, section: Section, path: str) -> Values:
         values: Values = {}
+        misspelt: set[str] = set()
         for entry in node.entries:
             below = join_path(path, quote_key(entry.key))
             key = section.get(entry.key)
             if key is None:
                 self._unknown_key(entry, section, below)
+                if not self.lenient and (near := nearest(entry.key, section.names)):
+                    misspelt.add(near)
                 continue
             if _is_null(entry.value):
                 if isinstance(key.type, Section) and key.type.null_hint:
@@ -95,14 +98,16 @@ class Reader:
                 self._refuse(line, below, entry.value, refused)
                 continue
             values[entry.key] = Found(value, self._origin(below, entry.line))
-        self._require(node, section, path)
+        self._require(node, section, path, misspelt)
         return values
 
-    def _require(self, node: MappingNode, section: Section, path: str) -> None:
+    def _require(self, node: MappingNode, section: Section, path: str, misspelt: Collection[str]) -> None:
         for key in section.keys:
             value = node.get(key.name)
             if not key.required or not (value is None or _is_null(value)):
                 continue
+            if value is None and key.name in misspelt:
+                continue  # that error says it already: one mistake, one line
             line = next((entry.line for entry in node.entries if entry.key == key.name), node.line)
             origin = self._origin(join_path(path, key.name), line)
             self.report(origin, f"found no {key.name}, expected {key.type.expected}")

@@ -66,6 +66,7 @@ def explain(snapshot: Snapshot, config: Config, plan: Plan) -> Document:
     Args:
         snapshot, config: what the plan was built from.
     """
+    indices = {one.uuid: f"{gpu.index}:{one.slot}" for gpu in snapshot.gpus for one in gpu.mig_instances}
     return {
         "version": DOCUMENT_VERSION,
         "node": {
@@ -78,7 +79,7 @@ def explain(snapshot: Snapshot, config: Config, plan: Plan) -> Document:
             "migStrategy": config.flags.mig_strategy.value,
             "failOnInitError": config.flags.fail_on_init_error,
         },
-        "resources": [_resource(one) for one in plan.resources],
+        "resources": [_resource(one, indices) for one in plan.resources],
         "left_out": [_left_out(one) for one in plan.left_out],
         "warnings": [*config.warnings, *plan.warnings],
         "layout_problems": list(plan.layout_problems),
@@ -108,7 +109,7 @@ def difference(planned: Mapping[str, Any], in_force: Mapping[str, Any]) -> list[
     return [*lines, *_left_out_changes(planned["left_out"], in_force["left_out"])]
 
 
-def _resource(resource: Resource) -> Document:
+def _resource(resource: Resource, indices: Mapping[str, str]) -> Document:
     shared = resource.mode is not Mode.EXCLUSIVE
     healthy = [unit for unit in resource.units if unit.health is Health.HEALTHY]
     notes = [PER_PROCESS, USERS] if resource.mode is Mode.MPS else []
@@ -124,7 +125,7 @@ def _resource(resource: Resource) -> Document:
         "allocation_policy": resource.allocation_policy.value,
         "origin": resource.origin,
         "largest_replicas": largest_replicas(resource.units) if shared else None,
-        "units": [_unit(unit) for unit in resource.units],
+        "units": [_unit(unit, indices.get(unit.uuid, str(unit.gpu_index))) for unit in resource.units],
         "link_scores": [list(row) for row in resource.link_scores.rows],
         "notes": [*notes, *_spread(resource)],
     }
@@ -146,9 +147,10 @@ def _count(units: tuple[Unit, ...] | list[Unit]) -> int:
     return sum(max(1, unit.replicas) for unit in units)
 
 
-def _unit(unit: Unit) -> Document:
+def _unit(unit: Unit, index: str) -> Document:
     return {
         "uuid": unit.uuid,
+        "index": index,
         "gpu_uuid": unit.gpu_uuid,
         "gpu_index": unit.gpu_index,
         "visible_id": unit.visible_id,

@@ -21,12 +21,12 @@ GOOD, BAD = "version: v1\n", "version: v1\nflags:\n  renameByDefault: true\n"
 SHARED = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: {}\n"
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """One command, with nothing of this process's environment but where to find things."""
+def run(*words: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """One command, with nothing of this process's environment but where to find things; `given` is its input."""
     done = subprocess.run(
         [*PROGRAM, *words],
         env={"PATH": os.environ["PATH"], **environment},
-        stdin=subprocess.DEVNULL,
+        input=given,
         capture_output=True,
         text=True,
         timeout=30,
@@ -128,6 +128,16 @@ def test_validate_judges_as_serve_would(tmp_path: Path) -> None:
     wrong = run("validate", path, CONFIG_STRICTNESS="lax")
     assert wrong.returncode == 1
     assert 'CONFIG_STRICTNESS: found "lax", expected one of: strict, lenient' in wrong.stderr
+
+
+def test_validate_and_plan_read_standard_input(tmp_path: Path) -> None:
+    """`kubectl get configmap ... -o jsonpath=... | gpu-device-plugin validate -`."""
+    assert run("validate", "-", given=GOOD).stdout == "-: good\n"
+    bad = run("validate", "-", given=BAD)
+    assert (bad.returncode, "standard input:3: flags.renameByDefault" in bad.stderr) == (1, True)
+    assert "found an empty file" in run("validate", "-").stderr
+    planned = run(*PLAN, f"--status-socket={tmp_path}/none", "-", given=SHARED.format(3))
+    assert (planned.returncode, "3 replicas" in planned.stdout) == (0, True)
 
 
 def test_plan_compares_with_the_running_plugin(driver: str) -> None:

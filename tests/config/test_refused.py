@@ -352,3 +352,20 @@ def test_the_same_device_named_in_two_entries_needs_no_node_to_be_found(devices:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ConfigError, match="claimed a second time \\(first in line 5\\)"):
         load_config(str(tmp_path / "config.yaml"))
+
+
+def test_one_misspelt_key_is_one_error(tmp_path: Path) -> None:
+    """What it would have set is not missing too."""
+    (found,) = problems(tmp_path, entry(f"{GPU}\nreplica: 2"))
+    assert "did you mean replicas?" in found
+    ignored = problems(tmp_path, entry(f"{GPU}\nreplica: 2"), lenient=True)
+    assert any("found no replicas" in one for one in ignored), "an ignored key sets nothing"
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_manifest_is_not_the_config_in_it(tmp_path: Path, lenient: bool) -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: sharing\ndata:\n  a100: |\n    version: v1\n  t4: ''\n"
+    assert problems(tmp_path, text, lenient=lenient) == (
+        'config.yaml:1: found a Kubernetes manifest (kind "ConfigMap"), expected the config itself: give a file that '
+        "holds one of the texts under its `data` (a100, t4)",
+    )

@@ -46,6 +46,17 @@ def test_it_is_json_and_says_what_each_resource_is() -> None:
     assert found["resources"][0]["largest_replicas"] is None
 
 
+def test_each_unit_has_the_index_by_which_the_config_selects_it() -> None:
+    snapshot = node(gpu(0), gpu(1, A100, "3g.20gb", "1g.5gb"))
+    chosen = config(strategy=MigStrategy.MIXED)
+    found = explain(snapshot, chosen, build(snapshot, chosen))
+    assert {one["name"]: [unit["index"] for unit in one["units"]] for one in found["resources"]} == {
+        "nvidia.com/gpu": ["0"],
+        "nvidia.com/mig-1g.5gb": ["1:1"],
+        "nvidia.com/mig-3g.20gb": ["1:0"],
+    }
+
+
 def test_a_huge_count_is_counted_without_making_devices() -> None:
     chosen = config(entry(4))
     plan = build(plain(1), chosen)
