@@ -248,7 +248,7 @@ def _scalar(value: Plain) -> str:
 def _decode(data: bytes, source: str) -> str:
     if len(data) > MAX_BYTES:
         raise ConfigError(
-            (f"{source}: found {len(data)} bytes, expected at most {MAX_BYTES} (1 MiB): is it the right file?",)
+            (f"{source}: found more than {MAX_BYTES} bytes (1 MiB), expected at most that: is it the right file?",)
         )
     nul = data.find(b"\0")
     if nul >= 0:

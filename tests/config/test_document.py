@@ -73,7 +73,7 @@ def test_values_follow_the_core_schema(text: str, value: Plain) -> None:
         (b"[" * 100_000, "node.yaml:1: found text that is not YAML (exceeded maximum nesting depth"),
         (b"- " * 100_000, "node.yaml:1: found nesting deeper than 64"),
         (b"- a\n" * (MAX_NODES + 1), f"node.yaml:{MAX_NODES}: found more than {MAX_NODES} values"),
-        (b"#" * (1024 * 1024 + 1), "node.yaml: found 1048577 bytes, expected at most 1048576"),
+        (b"#" * (1024 * 1024 + 1), "node.yaml: found more than 1048576 bytes (1 MiB), expected at most that"),
         (b"a: " + b"9" * 41, "node.yaml:1: found a number of 41 digits"),
         (b"? [a]\n: b", "node.yaml:1: found a list or mapping as a key"),
         (b"a: 1\nb: {\n", "node.yaml:2: found text that is not YAML (did not find expected node content"),

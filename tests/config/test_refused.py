@@ -112,7 +112,7 @@ GPU = "name: nvidia.com/gpu"
         ("a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "config.yaml:1: found an anchor (&a)"),
         ("flags: !include other.yaml\n", 'config.yaml:1: found a tag ("!include")'),
         ("[" * 1000, "config.yaml:1: found nesting deeper than 64 levels"),
-        ("version: v1\n" + "#" * 2 * 1024 * 1024, "expected at most 1048576 (1 MiB)"),
+        ("version: v1\n" + "#" * 2 * 1024 * 1024, "found more than 1048576 bytes (1 MiB)"),
     ],
     ids=map(str, count()),
 )

@@ -5,10 +5,11 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.serving.harness import Node, deadline, gpu_uuid, t4s
 from tests.serving.moments import never_offered_twice, unit_of
-from tests.serving.test_reload import GPU, SHARED_NAME, has, refused_anew, shared
+from tests.serving.test_reload import GPU, SHARED_NAME, has, shared
 from tests.serving.test_transitions import Quick
 
 A, B = "nvidia.com/gpu.a", "nvidia.com/gpu.b"
@@ -47,6 +48,11 @@ def test_two_names_trade_places_while_one_is_held() -> None:
         never_offered_twice(node.kubelet, (A, B), {})
 
 
+def _refused_for(said: str, document: dict[str, Any]) -> bool:
+    refused = document["config"]["refused"]
+    return bool(refused) and any(said in problem for problem in refused["problems"])
+
+
 def test_whatever_takes_the_place_of_the_file_changes_nothing() -> None:
     """A directory, a FIFO that nobody writes, a device, 2 MiB, a link to itself: each is refused."""
     with Node(config=shared(2)).run() as node:
@@ -69,12 +75,19 @@ def test_whatever_takes_the_place_of_the_file_changes_nothing() -> None:
         def loop(new: Path) -> None:
             new.symlink_to(path)
 
-        for make in (directory, fifo, device, huge, loop):
+        cases = {
+            directory: "found a directory",
+            fifo: "not a regular file",
+            device: "not a regular file",
+            huge: "found more than 1048576 bytes",
+            loop: "symbolic links",
+        }
+        for make, said in cases.items():
             new = path.with_name(f"new-{make.__name__}")
             make(new)
             path.unlink()
             new.rename(path)
-            document = node.wait_status(partial(refused_anew, None))
+            document = node.wait_status(partial(_refused_for, said))
             assert document["config"]["in_force"] == shared(2), make.__name__
             path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
             path.write_text(shared(2))
