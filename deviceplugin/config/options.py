@@ -7,7 +7,7 @@ those of NVIDIA's plugin (drop-in.md section 4), with ours besides.
 from dataclasses import dataclass
 from typing import Any
 
-from deviceplugin.config.types import Boolean, Choice, Key, ListOf, Text, Type, Whole
+from deviceplugin.config.types import Boolean, Choice, Key, ListOf, MemorySize, Text, Type, Whole
 from deviceplugin.model.plan import AllocationPolicy
 
 
@@ -300,6 +300,15 @@ PROCESS_SETTINGS: tuple[Setting, ...] = (
         flags=("mps-multiuser",),
         variables=("MPS_MULTIUSER",),
         default=True,
+    ),
+    Setting(
+        "mps_shm_size",
+        MemorySize(16 << 20),
+        "How large the tmpfs is that `mps mount-shm` mounts for MPS daemons and clients, the /dev/shm of all pods on "
+        "MPS shares. Only for that command.",
+        flags=("mps-shm-size",),
+        variables=("MPS_SHM_SIZE",),
+        default="64Mi",
     ),
     Setting(
         "status_socket",

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from deviceplugin.config.document import quote
+from deviceplugin.config.memory import parse_memory_mib
 from deviceplugin.config.model import Origin
 from deviceplugin.config.notoffered import words_not_offered
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS, PROCESS_SETTINGS, Setting
 from deviceplugin.config.overrides import Given, Overrides
 from deviceplugin.config.schema import MAX_XID
 from deviceplugin.config.suggest import nearest
-from deviceplugin.config.types import Boolean, Choice, ListOf, Type, Whole
+from deviceplugin.config.types import Boolean, Choice, ListOf, MemorySize, Type, Whole
 from deviceplugin.errors import UsageError
 
 __all__ = [
@@ -67,6 +68,7 @@ class Settings:
         mps_container_root: the MPS root as this process sees it; flags.mpsRoot is the same directory on the host.
         cdi_root: where CDI specifications are written.
         mps_multiuser: whether control daemons serve every user id at a time.
+        mps_shm_size_mib: of the tmpfs that `mps mount-shm` mounts.
         log_format: `text` or `json`.
         log_level: `debug`, `info`, `warning` or `error`.
         disabled_health_checks, enabled_health_checks: NVIDIA's variables; what is enabled wins (design 8).
@@ -83,6 +85,7 @@ class Settings:
     status_socket: str = DEFAULT_STATUS_SOCKET
     mps_container_root: str = "/mps"
     mps_multiuser: bool = True
+    mps_shm_size_mib: int = 64
     log_format: str = "text"
     log_level: str = "info"
     disabled_health_checks: XidList = XidList()
@@ -212,6 +215,7 @@ def _settings(given: Mapping[str, Given]) -> Settings:
         status_socket=get("status_socket"),
         mps_container_root=get("mps_container_root"),
         mps_multiuser=get("mps_multiuser"),
+        mps_shm_size_mib=parse_memory_mib(get("mps_shm_size")),
         log_format=get("log_format"),
         log_level=get("log_level"),
         disabled_health_checks=_xids("DP_DISABLE_HEALTHCHECKS", get("disabled_health_checks"), warnings),
@@ -265,6 +269,9 @@ def value_of(kind: Type, text: str) -> object:
             if not (text.isascii() and text.isdecimal() and minimum <= int(text[:20]) <= maximum):
                 raise ValueError
             return int(text)
+        case MemorySize(maximum_mib=maximum_mib):
+            if parse_memory_mib(text) > maximum_mib:
+                raise ValueError
         case ListOf(item=item, minimum=least):
             parts = [part for part in map(str.strip, text.split(",")) if part]
             if len(parts) < least:

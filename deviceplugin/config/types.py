@@ -100,6 +100,18 @@ class MemoryLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class MemorySize:
+    """A quantity of memory within bounds, given in MiB."""
+
+    maximum_mib: int
+
+    @property
+    def expected(self) -> str:
+        """In words, for messages."""
+        return f"a quantity from 1Mi to {self.maximum_mib >> 20}Ti, such as 64Mi or 8Gi"
+
+
+@dataclass(frozen=True, slots=True)
 class SharedDevices:
     """Which devices of a resource a sharing entry takes."""
 
@@ -197,6 +209,7 @@ Type = (
     | Period
     | ResourceName
     | MemoryLimit
+    | MemorySize
     | SharedDevices
     | GpuList
     | ListOf

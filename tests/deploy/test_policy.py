@@ -26,6 +26,11 @@ MPS = {
         for name in ("SETUID", "SETGID", "CHOWN", "FOWNER", "KILL")
     },
 }
+SHM_SIZE = {
+    "privileged": "mps.shmSize: mounting for the node, in an init container",
+    "/run/nvidia/mps, writable, Bidirectional": "mps.shmSize: the mount reaches the node",
+    "/run/nvidia/mps/shm, writable, HostToContainer": "mps.shmSize: the plugin sees the mount that comes later",
+}
 NAMED: dict[str, dict[str, str]] = {
     "no-values": PLAIN,
     "nvidia-values": PLAIN,
@@ -33,6 +38,7 @@ NAMED: dict[str, dict[str, str]] = {
     "time-slicing": PLAIN,
     "external-configmap": PLAIN,
     "mps": PLAIN | MPS,
+    "mps-shm-size": PLAIN | MPS | SHM_SIZE,
     "mig-mixed": PLAIN | MIG,
     "mig-in-file": PLAIN | MIG,
     "microk8s": {

@@ -83,6 +83,7 @@ CHANGES: dict[str, tuple[Values, Values]] = {
     "mps.root": ({"mps": {"root": "/var/mps"}}, {}),
     "mps.enabled": ({"mps": {"enabled": True}}, {}),
     "mps.enableHostPID": (MPS | {"mps": {"enableHostPID": False}}, MPS),
+    "mps.shmSize": (MPS | {"mps": {"shmSize": "8Gi"}}, MPS),
     "mps.enableHostNetwork": (MPS | {"mps": {"enableHostNetwork": True}}, MPS),
     "mps.securityContext": (MPS | {"mps": {"securityContext": {"privileged": True}}}, MPS),
     "cdi.nvidiaHookPath": ({"cdi": {"nvidiaHookPath": "/usr/bin/nvidia-cdi-hook"}}, {}),
