@@ -90,8 +90,11 @@ class Bench:
     # -- the daemon --------------------------------------------------------------------------------------------
 
     def start(self, resources: Collection[str]) -> float:
-        """Start the daemon and wait until the kubelet has a list of each resource. Returns when it was started."""
+        """Start the daemon and wait until the kubelet has registered each resource and has a list of it. Returns when
+        it was started.
+        """
         before = {name: len(self.lists(name)) for name in resources}
+        registered = {name: len(self.kubelet.resources[name].registrations) for name in resources}
         started = self.now()
         with (self.place / "log").open("ab") as log:
             self._daemon = subprocess.Popen(
@@ -103,6 +106,10 @@ class Bench:
             )
         for name, count in before.items():
             self.wait_for_lists(name, count + 1)
+        # The list may come before the kubelet has answered Register, which is when it writes that down.
+        self.wait_for(
+            lambda: all(len(self.kubelet.resources[name].registrations) > count for name, count in registered.items())
+        )
         return started
 
     def stop(self) -> None:

@@ -1,5 +1,8 @@
 """Which device files exist, and what the capabilities of MIG instances are called."""
 
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,28 @@ def test_garbage_in_the_files_is_no_number(tmp_path: Path) -> None:
     access.parent.mkdir(parents=True)
     access.write_text("DeviceFileMinor: many\n")
     assert numbers(tmp_path, mig_gpu(INSTANCE)) == [None]
+
+
+def test_the_numbers_of_all_instances_are_read_once(tmp_path: Path) -> None:
+    """The file is a pipe that one reader gets whole; a second one would wait for ever."""
+    write_sysfs(tmp_path, MIG_NODE)
+    path = tmp_path / "proc/driver/nvidia-caps/mig-minors"
+    text = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    many = tuple(replace(INSTANCE, slot=slot, gpu_instance_id=slot) for slot in range(7))
+    found: list[tuple[Gpu, ...]] = []
+    looker = threading.Thread(
+        target=lambda: found.append(with_capabilities(tmp_path, (mig_gpu(*many), mig_gpu(*many, minor=4)))), daemon=True
+    )
+    looker.start()
+    path.write_bytes(text)
+    looker.join(10)
+    (first, second) = found[0]
+    for minor, gpu in ((3, first), (4, second)):
+        assert [one.capabilities for one in gpu.mig_instances] == [
+            (capability_minor(minor, gi), capability_minor(minor, gi, 1)) for gi in range(7)
+        ]
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0), (0, 14, 7), (31, 14, 7)])

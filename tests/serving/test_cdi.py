@@ -8,7 +8,7 @@ import pytest
 
 from deviceplugin.simulator import RunOptions
 from tests.goldens.cdi import unresolved
-from tests.serving.harness import DRIVERS, MIG_NODE, TWO_T4, Node, gpu_uuid, t4s
+from tests.serving.harness import DRIVERS, MIG_NODE, TWO_T4, Node, envs, gpu_uuid, t4s
 from tests.serving.test_answers import options
 
 pytestmark = pytest.mark.parametrize("driver", DRIVERS)
@@ -145,12 +145,53 @@ def test_a_directory_that_cannot_be_written_is_a_reason_and_no_end(driver: str) 
 
 
 def test_another_strategy_keeps_the_files_until_no_pod_can_need_them(driver: str) -> None:
-    with Node(TWO_T4, CDI, driver=driver).run() as node:
-        given = names(options(node, "old"))
+    with Node(TWO_T4, CDI, driver=driver, speed=20).run() as node:
+        old = node.pod("old", {GPU: 1})
+        (container,) = old.containers.values()
+        assert container.options is not None
         node.write_config(ENVVAR)
         node.wait_status(lambda document: "envvar" in (document["config"]["in_force"] or ""))
-        assert dict(options(node, "new").envs) != {}
-        assert unresolved(node.cdi_specs(), given) == []
+        new = node.pod("new", {GPU: 1})
+        assert dict(envs(new)) != {}
+        assert unresolved(node.cdi_specs(), names(container.options)) == []
+        assert node.stop() == 0
+        assert unresolved(node.cdi_specs(), names(container.options)) == []
+        node.kubelet.end(new.uid)
+        node.kubelet.end(old.uid)
+        node.start()  # reads what is held before it sends the list that has the checkpoint written anew (A13, C3)
+        node.wait_ready()
+        node.until(lambda: not node.cdi_specs())
+
+
+def test_another_driver_is_specified_without_a_restart(driver: str) -> None:
+    """NVIDIA's plugin writes at its start only, and containers then get mounts of libraries that are gone."""
+    with Node(TWO_T4, CDI, driver=driver, sandbox={"driver_root": True}).run() as node:
+        node.wait_ready()
+        assert libraries(node) == {"570.133.20"}
+        release = ("release", f"--status-socket={node.status_socket}")
+        assert node.command(*release).returncode == 0
+        node.set_node(TWO_T4.replace("570.133.20", "575.51.03"))
+        assert node.command(*release, "--end").returncode == 0
+        node.until(lambda: libraries(node) == {"575.51.03"})
+        node.kubelet.wait_for(lambda: len(node.healthy()) == 2, 15)
+        assert unresolved(node.cdi_specs(), names(options(node, "p"))) == []
+
+
+def libraries(node: Node) -> set[str]:
+    """The versions of the driver's libraries that containers get."""
+    mounts = node.cdi_specs()[FILE]["containerEdits"]["mounts"]
+    return {one["hostPath"].partition(".so.")[2] for one in mounts if ".so." in one["hostPath"]}
+
+
+def test_the_flags_for_hooks_reach_the_specifications(driver: str) -> None:
+    args = ["--nvidia-cdi-hook-path=/opt/nvidia-cdi-hook", "--cdi-disable-hooks=enable-cuda-compat,update-ldcache"]
+    args += ["--cdi-feature-flags=disable-nvsandbox-utils", "--device-list-strategy=cdi-cri"]
+    with Node(TWO_T4, driver=driver, args=args, sandbox={"driver_root": True}).run() as node:
+        hooks = node.cdi_specs()[FILE]["containerEdits"]["hooks"]
+        assert {hook["path"] for hook in hooks} == {"/opt/nvidia-cdi-hook"}
+        assert [hook["args"][1] for hook in hooks] == [
+            *("create-symlinks", "disable-device-node-modification", "update-application-profile")
+        ]
 
 
 def test_files_of_an_earlier_run_go_when_nobody_holds_anything(driver: str) -> None:
