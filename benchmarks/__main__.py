@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import health, latency, lifecycle, memory, preferred, reload, snapshot
+from benchmarks import health, latency, lifecycle, memory, mps, preferred, reload, snapshot
 from benchmarks.figures import table, write_json
 
 GROUPS = {
@@ -14,6 +14,7 @@ GROUPS = {
     "reload": reload.measure,
     "snapshot": snapshot.measure,
     "health": health.measure,
+    "mps": mps.measure,
     "memory": memory.measure,
 }
 RESULTS = Path(__file__).parent / "results"
