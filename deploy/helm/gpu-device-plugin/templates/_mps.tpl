@@ -19,3 +19,8 @@ capabilities:
   add: [SYS_ADMIN, SETUID, SETGID, CHOWN, FOWNER, KILL]
 {{- end -}}
 {{- end -}}
+
+{{/* No limit by itself: daemons and their servers count to this container, and its end is the end of every client. */}}
+{{- define "gdp.mps.resources" -}}
+{{- .Values.mps.resources | default (dict "requests" (dict "cpu" "50m" "memory" "64Mi")) | toYaml -}}
+{{- end -}}
