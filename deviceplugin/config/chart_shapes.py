@@ -1,10 +1,14 @@
 """What the values of NVIDIA's chart look like: a value of another shape is a mistake, whatever a chart makes of it."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deviceplugin.config.document import join_path, quote, quote_key
+
+LONGEST: Final = 80
+"""Characters of a value in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,11 @@ def misfits(value: Any, shape: Shape, path: str = "") -> Iterator[Misfit]:
 
 
 def shown(value: Any) -> str:
-    """A value for messages, on one line."""
-    return quote(str(value))
+    """A value for messages, on one line: texts in quotes, all else as JSON has it, which is YAML."""
+    if isinstance(value, str):
+        return quote(value)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST and text.isprintable() else quote(text)
 
 
 TEXT: Final = Shape("a text", (str,))

@@ -171,7 +171,12 @@ def _asks(path: str, value: Any) -> bool:
     section, _, key = path.partition(".")
     if section in _ELSEWHERE and value in ("", {}, []):
         return not _is_nvidias_default(section, key, value)
-    return value not in ("", {}, []) or path in _SETTINGS or bool(_problem(path, value))
+    return value not in ("", {}, []) or path in _SETTINGS or not _is_known(section, key) or bool(_problem(path, value))
+
+
+def _is_known(section: str, key: str) -> bool:
+    """Whether NVIDIA's chart has such a value, outside what is not part of ours."""
+    return section in _KNOWN and (not key or key in _SECTIONS.get(section, ()))
 
 
 def _is_nvidias_default(section: str, key: str, value: Any) -> bool:
@@ -223,7 +228,7 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], source: str) -> Verd
         return Verdict(
             Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {_ELSEWHERE[section]}"
         )
-    if section not in _KNOWN or (key and key not in _SECTIONS.get(section, ())):
+    if not _is_known(section, key):
         options = _SECTIONS[section] if key else _KNOWN
         near = nearest(key or section, options)
         hint = f"; did you mean {near}?" if near else "; remove it"

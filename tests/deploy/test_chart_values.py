@@ -51,6 +51,8 @@ def test_what_the_chart_renders_is_not(path: str) -> None:
         ({"config": {"name": "mine"}}, "config.name"),
         ({"migStratgy": "none"}, "migStratgy"),
         ({"image": {"repo": "x"}}, "image.repo"),
+        ({"migStratgy": {}}, "migStratgy"),
+        ({"image": {"repo": ""}}, "image.repo"),
         ({"migStrategy": 5}, "migStrategy"),
         ({"migStrategy": ""}, "migStrategy"),
         ({"migStrategy": "mixd"}, "migStrategy"),
