@@ -134,7 +134,7 @@ _ELSEWHERE = {
 LEAST_MEMORY_MIB = 80
 _MEMORY = (
     "Our process has about 50 MiB, NVIDIA's 17: the chart refuses less than 80Mi; remove the key for ours (request "
-    "64Mi, limit 128Mi)"
+    "64Mi, limit 128Mi). It is not the MPS supervisor's any more: that has mps.resources, and no limit by itself"
 )
 
 
