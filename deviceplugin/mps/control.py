@@ -86,6 +86,21 @@ def cannot_run(error: OSError, environment: Mapping[str, str]) -> str:
     return f"{BINARY} can't be run: {error.strerror or error}"
 
 
+def limit_variables(share: MpsShare) -> dict[str, str]:
+    """The same limits as variables of the daemon's environment, from which it takes its first defaults.
+
+    So that a client that comes before the commands has no server without limits (NVIDIA, Multi-Process Service,
+    environment variables, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT at the level of the
+    control daemon).
+    """
+    if not share.enforced:
+        return {}
+    return {
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{ORDINAL}={share.memory_mib}M",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(share.active_thread_percentage),
+    }
+
+
 def limit_commands(share: MpsShare) -> tuple[str, ...]:
     """What gives a freshly started daemon its limits; nothing where they are left open (advisory)."""
     if not share.enforced:

@@ -5,24 +5,17 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Self
 
 from deviceplugin.errors import MpsError
 from deviceplugin.mps.control import BINARY, cannot_run
 from deviceplugin.mps.paths import DaemonPaths
+from deviceplugin.mps.proc import running, started_at, variable
 
 MULTIUSER = "-multiuser-server"
 OUTPUT = "daemon.out"
-
-
-def started_at(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 when there is none, or only its remains (a zombie)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
+TOKEN = "GPU_DEVICE_PLUGIN_MPS_START"  # noqa: S105 -- the name of a variable
+"""By this variable in its environment a supervisor knows the daemon of a start that the one before did not finish."""
 
 
 class DaemonProcess:
@@ -38,9 +31,12 @@ class DaemonProcess:
         self._child = child
 
     @classmethod
-    def start(cls, paths: DaemonPaths, gpu_uuid: str, *, multiuser: bool, environment: Mapping[str, str]) -> Self:
+    def start(
+        cls, paths: DaemonPaths, gpu_uuid: str, token: str, *, multiuser: bool, environment: Mapping[str, str]
+    ) -> Self:
         """Runs a daemon in the foreground, as a child that gets none of our signals. Raises MpsError."""
         own = {
+            TOKEN: token,
             "CUDA_VISIBLE_DEVICES": gpu_uuid,
             "CUDA_MPS_PIPE_DIRECTORY": str(paths.pipe),
             "CUDA_MPS_LOG_DIRECTORY": str(paths.log),
@@ -58,6 +54,16 @@ class DaemonProcess:
         except OSError as error:
             raise MpsError(cannot_run(error, environment)) from error
         return cls(child.pid, started_at(child.pid), child)
+
+    @classmethod
+    def find(cls, token: str) -> Self | None:
+        """The daemon of a start that is only known by its token; None when there is none.
+
+        What a daemon starts has the token too, and for a moment the daemon's name: the oldest one is the daemon.
+        """
+        found = [(started_at(pid), pid) for pid in running(BINARY) if variable(pid, TOKEN) == token]
+        began, pid = min((one for one in found if one[0]), default=(0, 0))
+        return cls(pid, began) if pid else None
 
     def alive(self) -> bool:
         """Whether it still runs."""

@@ -13,6 +13,7 @@ from deviceplugin.errors import MpsError
 from deviceplugin.model.computemode import ComputeMode
 from deviceplugin.model.mps import MpsDaemon, MpsShare
 from deviceplugin.mps.paths import compute_modes
+from deviceplugin.mps.servers import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +24,19 @@ class Record:
         previous_mode: the compute mode to put back.
         daemon: what was started last.
         pid, started_at: of its process; the time in clock ticks since boot (field 22 of /proc/PID/stat), which tells a
-            process from a later one of the same number. 0: none was started yet.
+            process from a later one of the same number. 0: none was started yet, or none is known to be.
+        token: what the daemon that is started next, or was last, has in its environment (process.TOKEN).
+        limited: whether it has been given its limits.
+        servers: those of this GPU that were last seen, of any daemon.
     """
 
     previous_mode: ComputeMode
     daemon: MpsDaemon
     pid: int = 0
     started_at: int = 0
+    token: str = ""
+    limited: bool = False
+    servers: tuple[Server, ...] = ()
 
 
 def read(root: Path, gpu_uuid: str) -> Record | None:
@@ -43,6 +50,9 @@ def read(root: Path, gpu_uuid: str) -> Record | None:
             MpsDaemon(**{**daemon, "share": MpsShare(**daemon["share"])}),
             found["pid"],
             found["started_at"],
+            found.get("token", ""),
+            found.get("limited", found["pid"] != 0),  # an earlier version kept none of these
+            tuple(_server(one) for one in found.get("servers", ())),
         )
     except FileNotFoundError:
         return None
@@ -51,6 +61,11 @@ def read(root: Path, gpu_uuid: str) -> Record | None:
             f"{path} can't be read ({error}), so it is unknown what the compute mode of {gpu_uuid} was: set the mode "
             f"with nvidia-smi -c, then remove the file"
         ) from error
+
+
+def _server(found: dict[str, Any]) -> Server:
+    share = found["share"]
+    return Server(found["pid"], found["started_at"], share and MpsShare(**share))
 
 
 def write(root: Path, record: Record) -> None:

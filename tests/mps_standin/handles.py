@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-NAME = "nvidia-cuda-mps-control"
+NAME, SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
 PROGRAM = Path(__file__).with_name("program.py")
 
 
@@ -19,8 +19,10 @@ def install(directory: Path) -> Path:
     """Puts the program into `directory`, for PATH; returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     program = directory / NAME
-    # Options through a shell line, since a `#!` line takes one word only. exec keeps the pid.
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{PROGRAM}" "$@"\n')
+    # exec keeps the pid, and -a gives the process the real program's name, by which others know it. By another name
+    # Python does not find its library.
+    home = f"PYTHONHOME='{sys.base_prefix}'"
+    program.write_text(f'#!/bin/bash\n{home} exec -a {NAME} "{sys.executable}" -S "{PROGRAM}" "$@"\n')
     program.chmod(0o755)
     return directory
 
@@ -72,13 +74,11 @@ def end_servers(root: Path) -> None:
     """Ends the servers and daemons of pipe directories below `root` that nobody has ended."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (process / "cmdline").read_bytes().decode().split("\0")
+            name = (process / "cmdline").read_bytes().partition(b"\0")[0].decode()
             environ = (process / "environ").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
-        is_server = "nvidia-cuda-mps-server" in words and any(word.startswith(f"{root}/") for word in words)
-        is_daemon = str(PROGRAM) in words and any(one.startswith(f"CUDA_MPS_PIPE_DIRECTORY={root}/") for one in environ)
-        if is_server or is_daemon:
+        if name in (NAME, SERVER) and any(one.startswith(f"CUDA_MPS_PIPE_DIRECTORY={root}/") for one in environ):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
 

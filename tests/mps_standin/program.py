@@ -2,7 +2,8 @@
 
 It imports nothing of ours. What it plays, and where that is said: [DOC] is NVIDIA's Multi-Process Service document
 (architecture; tools and interface reference), [OP] the GPU operator's page on MPS with NVIDIA's plugin, [SEEN] what
-users of the real program reported in public.
+users of the real program reported in public, and [LOG] what control.log holds in such reports (NVIDIA/k8s-device-plugin
+issue 1614, kubernetes-sigs/dra-driver-nvidia-gpu PR 1153, NVIDIA/nvidia-container-toolkit issue 277).
 
  1. `-f` runs the daemon in the foreground, `-d` in the background; without either, commands are read from standard
     input, one a line, and sent to the daemon of CUDA_MPS_PIPE_DIRECTORY [DOC].
@@ -20,13 +21,20 @@ users of the real program reported in public.
  8. set_default_active_thread_percentage and set_default_device_pinned_mem_limit reach the next server only, and are
     lost when the daemon ends [DOC]. The device number of a memory limit is not checked [DOC].
  9. Read back, percentages have a decimal (25.0), and memory is in whole G, rounded down: 3840M on a T4 reads 3G [OP].
+    A daemon takes its first defaults from CUDA_MPS_ACTIVE_THREAD_PERCENTAGE and CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in its
+    environment, if they are there [DOC].
 10. A client's own limits can only be lower than its server's [DOC].
 11. shutdown_server PID waits for the server's clients, with `-f` it ends them; quit ends the daemon and its servers,
     and waits for clients that are alive, for TIMEOUT seconds with `-t`, else for ever. Nobody new is let in then [DOC].
 12. A killed daemon does not take its server along: clients keep it, and a new daemon does not know it. That is the
     unkindest reading; nothing states it.
-13. control.log tells of its start, of servers, of clients, of clients that wait and for whom; server.log is the
-    server's [DOC].
+13. control.log tells of every client: "NEW CLIENT pid from user uid: ", then "Server already exists", or "Server is not
+    ready, push client to pending list", of one that waits for a server that starts as of one that waits for another
+    user's to end; and of servers: "Starting new server pid for user uid", written by the new process, "NEW SERVER pid:
+    Ready" when it lets clients through, "Server pid exited with status n" [LOG]. No command lists who waits
+    (get_client_list names the clients of a server) [DOC]. server.log is the server's [DOC].
+14. Processes are called nvidia-cuda-mps-control and nvidia-cuda-mps-server; a server inherits its daemon's
+    environment: it reaches the daemon by the pipe directory in it [LOG].
 
 Faults stand in the file MPS_STANDIN_FAULTS, read at every start and every command, one a line: a fault, and a part of
 the pipe directory's path that it holds for (* for all):
@@ -59,8 +67,7 @@ NOT_FOUND = "Cannot find MPS control daemon process"
 RUNNING = "An instance of this daemon is already running"
 SUN_PATH_BYTES = 107
 USAGE = "usage: nvidia-cuda-mps-control [-d | -f]"
-SERVER = [sys.executable, "-S", "-E", "-c", "import signal; signal.pause()", "nvidia-cuda-mps-server"]
-"""What follows tells tests which pipe directory a server belongs to."""
+SERVER = "nvidia-cuda-mps-server"
 LIMIT = re.compile(r"(\d+)([GM])")
 
 
@@ -124,7 +131,8 @@ class Server:
         self.percentage = percentage
         self.memory_mib = memory_mib
         self.process = subprocess.Popen(
-            [*SERVER, str(pipe_directory())],
+            [SERVER, "infinity"],
+            executable="/bin/sleep",
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -165,8 +173,8 @@ class Daemon:
 
     def __init__(self, multiuser: bool) -> None:
         self.multiuser = multiuser
-        self.percentage = 100.0
-        self.memory_mib: dict[str, int] = {}
+        self.percentage = float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100"))
+        self.memory_mib = first_limits(os.environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
         self.server: Server | None = None
         self.clients: list[Client] = []
         self.quitting: tuple[socket.socket | None, float] | None = None
@@ -175,14 +183,14 @@ class Daemon:
         self.log_file = (log_directory() / "control.log").open("a", buffering=1)
         self.server_log = (log_directory() / "server.log").open("a", buffering=1)
 
-    def log(self, text: str) -> None:
+    def log(self, text: str, pid: int = 0) -> None:
         when = time.strftime("%Y-%m-%d %H:%M:%S.000")
-        self.log_file.write(f"[{when} Control {os.getpid():5}] {text}\n")
+        self.log_file.write(f"[{when} Control {pid or os.getpid():5}] {text}\n")
 
     def run(self, listeners: list[socket.socket]) -> None:
         for listener in listeners:
             self.selector.register(listener, selectors.EVENT_READ, self.accept)
-        self.log("Start")
+        self.log(f"Starting control daemon using socket {pipe_directory()}/control")
         while not self.gone():
             for key, _ in self.selector.select(0.05):
                 key.data(key.fileobj)
@@ -214,7 +222,10 @@ class Daemon:
         elif words[0] == "client":
             client = Client(connection, words[1:])
             self.clients.append(client)
-            self.log(f"NEW CLIENT {client.pid} from user {client.uid}")
+            server = self.server
+            at_once = server is not None and server.uid == self.uid_for(client) and not server.leaving
+            state = "Server already exists" if at_once else "Server is not ready, push client to pending list"
+            self.log(f"NEW CLIENT {client.pid} from user {client.uid}: {state}")
             self.selector.register(connection, selectors.EVENT_READ, self.client_left)
         else:
             self.command(connection, words)
@@ -224,10 +235,7 @@ class Daemon:
             return
         self.selector.unregister(connection)
         connection.close()
-        left = [client for client in self.clients if client.connection is connection]
         self.clients = [client for client in self.clients if client.connection is not connection]
-        for client in left:
-            self.log(f"Client {client.pid} disconnected")
 
     def settle(self) -> None:
         """Lets clients through, makes them wait, and ends servers whose time has come."""
@@ -245,17 +253,21 @@ class Daemon:
         for client in self.clients:
             if client.server is not None:
                 continue
-            uid = 0 if self.multiuser else client.uid
+            uid = self.uid_for(client)
             server = self.server or self.start_server(uid)
             if server.uid == uid and not server.leaving:
                 client.let_through(server)
-            elif not server.leaving:
-                self.log(f"User {client.uid} waits for the clients of user {server.uid}")
+            else:
                 server.leaving = True
+
+    def uid_for(self, client: Client) -> int:
+        """Whose server the client needs."""
+        return 0 if self.multiuser else client.uid
 
     def start_server(self, uid: int) -> Server:
         server = self.server = Server(uid, self.percentage, self.memory_mib.get("0", 0))
-        self.log(f"Starting new server {server.pid} for user {uid}")
+        self.log(f"Starting new server {server.pid} for user {uid}", server.pid)
+        self.log(f"NEW SERVER {server.pid}: Ready")
         self.server_log.write(f"[Server {server.pid}] Active\n")
         return server
 
@@ -340,6 +352,15 @@ class Daemon:
     def do_quit(self, connection: socket.socket, option: str = "", timeout_s: str = "") -> None:
         deadline = time.monotonic() + float(timeout_s) if option == "-t" else float("inf")
         self.quitting = connection, deadline
+
+
+def first_limits(text: str) -> dict[str, int]:
+    """Memory limits as they stand in the environment: `0=3840M,1=2G`."""
+    limits = {}
+    for device, _, limit in (part.partition("=") for part in text.split(",") if part):
+        if found := LIMIT.fullmatch(limit):
+            limits[device] = int(found[1]) * (1024 if found[2] == "G" else 1)
+    return limits
 
 
 def shown(memory_mib: int) -> str:

@@ -69,13 +69,17 @@ def test_6_one_server_for_one_user_at_a_time(daemon: ControlDaemon) -> None:
     alice, second = Client(daemon.pipes, 1000), Client(daemon.pipes, 1000)
     pid, _, _ = alice.wait_server()
     assert second.wait_server()[0] == pid
-    bob = Client(daemon.pipes, 2000)
+    assert "NEW CLIENT 4242 from user 1000: Server already exists" in daemon.log
+    bob = Client(daemon.pipes, 2000, pid=4343)
     assert bob.waits()
-    assert "User 2000 waits for the clients of user 1000" in daemon.log
+    assert daemon.log.endswith("NEW CLIENT 4343 from user 2000: Server is not ready, push client to pending list\n")
+    assert daemon.ask(f"get_client_list {pid}") == (0, "4242\n4242")
     alice.leave()
     assert bob.waits()
     second.leave()
     assert bob.wait_server()[0] != pid
+    assert f"Server {pid} exited with status 0" in daemon.log
+    assert daemon.log.endswith(f"NEW SERVER {server_of(daemon)}: Ready\n")
     bob.leave()
 
 
@@ -125,6 +129,21 @@ def test_9_memory_is_read_back_rounded(daemon: ControlDaemon) -> None:
     daemon.ask("set_default_device_pinned_mem_limit 7 900M")
     assert daemon.ask("get_default_device_pinned_mem_limit 0") == (0, "3G")
     assert daemon.ask("get_default_device_pinned_mem_limit 7") == (0, "900M")
+
+
+def test_9_first_limits_stand_in_the_environment(binary: Path, tmp_path: Path) -> None:
+    env = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=3840M"}
+    with ControlDaemon(binary, tmp_path, env=env) as daemon, Client(daemon.pipes) as client:
+        assert client.wait_server()[1:] == (25, 3840)
+
+
+def test_14_processes_are_known_by_their_names(daemon: ControlDaemon) -> None:
+    with Client(daemon.pipes) as client:
+        pid, _, _ = client.wait_server()
+        assert daemon.process is not None
+        for one, name in ((daemon.process.pid, "nvidia-cuda-mps-control"), (pid, "nvidia-cuda-mps-server")):
+            assert Path(f"/proc/{one}/cmdline").read_text().partition("\0")[0] == name
+        assert f"CUDA_MPS_PIPE_DIRECTORY={daemon.pipes}\0" in Path(f"/proc/{pid}/environ").read_text()
 
 
 def test_10_a_client_can_only_take_less(daemon: ControlDaemon) -> None:

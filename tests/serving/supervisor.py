@@ -4,14 +4,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-from deviceplugin.mps.process import started_at
+from deviceplugin.mps.proc import started_at
 from tests.mps_standin import Client, ask
 from tests.serving.harness import Node, gpu_uuid
 
+PROGRAM = ("deviceplugin.cli.main",)
 PLACES = 9  # modes that the NVML stand-in keeps for each GPU, its own last
 
 
@@ -21,17 +22,21 @@ class Supervisor:
     Args:
         node: made with `mps=True`.
         args, env: more flags and variables.
+        program: as for `start`, of the first one.
     """
 
-    def __init__(self, node: Node, *args: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, node: Node, *args: str, env: dict[str, str] | None = None, program: Sequence[str] = PROGRAM
+    ) -> None:
         self._node = node
+        self._program = program
         self._args = args
         self._env = env or {}
         self._log = node.root / "supervisor.log"
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self.start(self._program)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -40,13 +45,17 @@ class Supervisor:
         if kind is not None:
             sys.stderr.write(f"--- the supervisor's log\n{self.log}\n")
 
-    def start(self) -> Self:
-        """Starts it, and the kubelet, which says what is held; does not wait for anything."""
+    def start(self, program: Sequence[str] = PROGRAM) -> Self:
+        """Starts it, and the kubelet, which says what is held; does not wait for anything.
+
+        Args:
+            program: the module that runs the command, with its first words.
+        """
         if not self._node.kubelet.running:
             self._node.kubelet.start()
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin.cli.main", "mps", *self._node.flags(), *self._args],
+                [sys.executable, "-m", *program, "mps", *self._node.flags(), *self._args],
                 env=self._node.environ() | self._env,
                 stdin=subprocess.DEVNULL,
                 stderr=output,
