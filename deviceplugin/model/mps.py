@@ -5,6 +5,13 @@ from typing import Final
 
 CONTAINER_MPS_DIRECTORY: Final = "/mps"
 """Where containers find pipes: `/mps/<full resource name>/pipe`, as NVIDIA's plugin has it (drop-in.md 3)."""
+SUN_PATH_BYTES: Final = 107
+"""Of a unix socket's path. A daemon whose pipes are deeper ends without a word about the reason."""
+
+
+def longest_pipe(root: str, resource_name: str, gpu_uuid: str) -> str:
+    """The longest path of a unix socket that the control daemon of a GPU opens below an MPS root."""
+    return f"{root.rstrip('/')}/{resource_name}/{gpu_uuid}/pipe/control_privileged"
 
 
 @dataclass(frozen=True, slots=True)

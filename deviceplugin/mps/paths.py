@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# AF_UNIX has 108 bytes for a path with its end. A daemon whose pipes are deeper ends without a word about the reason.
-SUN_PATH_BYTES: Final = 107
-LONGEST_PIPE: Final = "control_privileged"
+from deviceplugin.model.mps import SUN_PATH_BYTES, longest_pipe
+
 # Domains of resources can't begin with a dot, so this never collides with one.
 SUPERVISOR: Final = ".supervisor"
 
@@ -45,8 +44,8 @@ class DaemonPaths:
 
     def too_long(self) -> str:
         """Why the daemon could not open its pipes; empty when it can."""
-        longest = self.pipe / LONGEST_PIPE
-        size = len(bytes(longest))
+        longest = longest_pipe(str(self.root), self.resource_name, self.gpu_uuid)
+        size = len(longest.encode())
         if size <= SUN_PATH_BYTES:
             return ""
         return (

@@ -78,7 +78,9 @@ def build(snapshot: Snapshot, config: Config, health: HealthReport = NO_REPORT, 
     left_out = [*managed.left_out, *layout.left_out]
     by_name: defaultdict[str, list[_Part]] = defaultdict(list)
     for name, part in (*_shared(claims.claims, config), *_unshared(layout.candidates, claims.claims, config)):
-        refused = {device.order: reason for device in part.devices if (reason := _unofferable(device, part, config))}
+        refused = {
+            device.order: reason for device in part.devices if (reason := _unofferable(name, device, part, config))
+        }
         left_out += [device.left_out(refused[device.order]) for device in part.devices if device.order in refused]
         offered = tuple(device for device in part.devices if device.order not in refused)
         if offered:
@@ -163,13 +165,15 @@ def _place(origin: str, config: Config) -> str:
     return next((str(one.origin) for one in patterns if one.origin.path == origin), f"{origin} name")
 
 
-def _unofferable(device: Candidate, part: _Part, config: Config) -> str:
+def _unofferable(name: str, device: Candidate, part: _Part, config: Config) -> str:
     """Why a device that has a name can't be offered under it; empty when it can."""
     if device.uuid is None:
         return f"the driver does not say its UUID: {device.gpu.failure or 'no reason given'}"
     if part.mode is not Mode.MPS:
         return ""
-    return _mps_refusal(config) if device.instance is not None else mps.refusal(device.gpu, part.replicas)
+    if device.instance is not None:
+        return _mps_refusal(config)
+    return mps.pipe_refusal(name, device.uuid) or mps.refusal(device.gpu, part.replicas)
 
 
 def _shared_by_mps(claims: Sequence[Claim]) -> Iterator[SharingEntry]:

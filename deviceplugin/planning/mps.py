@@ -7,7 +7,7 @@ from typing import Final
 
 from deviceplugin.config.model import Config, SharingEntry
 from deviceplugin.model.held import Held
-from deviceplugin.model.mps import MpsDaemon, MpsShare
+from deviceplugin.model.mps import CONTAINER_MPS_DIRECTORY, SUN_PATH_BYTES, MpsDaemon, MpsShare, longest_pipe
 from deviceplugin.model.node import Gpu
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Health, Mode, Plan, Resource, Unit
@@ -52,6 +52,21 @@ def refusal(gpu: Gpu, replicas: int) -> str:
     if memory_mib is not None and memory_mib < replicas:
         return f"its {memory_mib} MiB make no {replicas} MPS shares of at least 1 MiB"
     return ""
+
+
+def pipe_refusal(resource_name: str, gpu_uuid: str) -> str:
+    """Why a control daemon could not open its pipes for a resource; empty when it can.
+
+    Judged for the root at which plugin and supervisor see the MPS root unless they are told another
+    (`--mps-container-root`).
+    """
+    size = len(longest_pipe(CONTAINER_MPS_DIRECTORY, resource_name, gpu_uuid).encode())
+    if size <= SUN_PATH_BYTES:
+        return ""
+    return (
+        f"the path of its control daemon's pipe would have {size} bytes, a unix socket's has at most {SUN_PATH_BYTES}: "
+        f"give the resource a name that is {size - SUN_PATH_BYTES} shorter ({resource_name} has {len(resource_name)})"
+    )
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -73,6 +73,18 @@ def test_gpus_without_limits_are_left_out() -> None:
     assert "make no 48 MPS shares" in reason_left_out(replace(gpu(0), memory_mib=47), 48)
 
 
+def test_a_name_whose_pipe_does_not_fit_a_unix_socket_is_left_out() -> None:
+    longest = "example.com/" + "x" * 25  # 37 characters, docs/mps.md
+    shared = build(node(gpu(0)), config(replace(mps(4), rename=longest)))
+    assert [one.name for one in shared.resources] == [longest]
+    plan = build(node(gpu(0), gpu(1)), config(replace(mps(4), rename=f"{longest}x", selectors=indices(0))))
+    assert [one.name for one in plan.resources] == [GPU]
+    assert [one.reason for one in plan.left_out] == [
+        "the path of its control daemon's pipe would have 108 bytes, a unix socket's has at most 107: give the "
+        f"resource a name that is 1 shorter ({longest}x has 38)"
+    ]
+
+
 def test_the_others_are_shared_all_the_same() -> None:
     mixed = node(replace(gpu(0), compute_capability=(6, 1)), gpu(1))
     plan = build(mixed, config(mps(2)))
