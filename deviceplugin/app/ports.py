@@ -66,8 +66,11 @@ class Ledger(Protocol):
 class CdiFiles(Protocol):
     """The CDI specifications on disk (deviceplugin.cdi). Calls touch a few small files and never raise."""
 
-    def ensure(self, specs: Iterable[CdiSpec], *, removable: bool) -> str:
-        """Put these in place; the others of ours may go if `removable`. Returns why not all are; empty when fine."""
+    def ensure(self, specs: Iterable[CdiSpec]) -> str:
+        """Put these in place; the others of ours stay. Returns why not all are; empty when fine."""
+
+    def remove_others(self) -> None:
+        """Remove those of ours that the last `ensure` did not put in place."""
 
     def intact(self) -> bool:
         """Whether every file is still as it was written."""

@@ -305,7 +305,7 @@ class Reconciler:
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
             return
-        self._put_cdi_specs(state.snapshot, state.config, state.holding)
+        self._put_cdi_specs(state.snapshot, state.config)
         report = self._wellness.report(state)
         plan = self._plan(state.config, state.snapshot, report)
         if plan is None:
@@ -338,19 +338,26 @@ class Reconciler:
             waiting=outcome.waiting,
             without_daemon=without_daemon,
         )
+        if outcome.complete:
+            self._remove_cdi_specs(state.holding)
         if before.plan is None:
             announce.started(plan)
 
-    def _put_cdi_specs(self, snapshot: Snapshot, config: Config, holding: Holding) -> None:
+    def _put_cdi_specs(self, snapshot: Snapshot, config: Config) -> None:
         """What a list makes the kubelet give out must resolve by then: specifications go before lists."""
-        held = holding.held.with_handed_out(self._ledger.held())
-        removable = not held.unknown_because and not any(held.ids.values())
-        problem = self._cdi.ensure(cdi_specs(snapshot, config.flags), removable=removable)
+        problem = self._cdi.ensure(cdi_specs(snapshot, config.flags))
         self._cdi_tried_at = self._monotonic()
         if problem != self._state.cdi_problem:
             if problem:
                 log.error("CDI specifications are not in place: %s", problem)
             self._state = replace(self._state, cdi_problem=problem)
+
+    def _remove_cdi_specs(self, holding: Holding) -> None:
+        """Names that nothing in force gives out any more: none may be held, nor be in an answer on its way."""
+        if self._ledger.wait_idle(0):
+            held = holding.held.with_handed_out(self._ledger.held())
+            if not held.unknown_because and not any(held.ids.values()):
+                self._cdi.remove_others()
 
     def _plan(self, config: Config, snapshot: Snapshot, report: HealthReport) -> Plan | None:
         """The plan for what is known now, or the last good one carried on; None when there has been none yet."""

@@ -25,23 +25,20 @@ class CdiDirectory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written: dict[str, tuple[int, Identity]] = {}
+        self._unwanted: tuple[str, ...] = ()
         self._stuck: set[str] = set()
 
-    def ensure(self, specs: Iterable[CdiSpec], *, removable: bool) -> str:
+    def ensure(self, specs: Iterable[CdiSpec]) -> str:
         """Make the directory hold these specifications.
 
         A file is replaced as a whole and only when its content is another. Never raises.
-
-        Args:
-            removable: whether no pod can hold a name, so that files of ours with no specification here may go. One that
-                can't be removed is logged and harms nobody: nothing names what is in it.
 
         Returns:
             Why the specifications are not all in place; empty when they are.
         """
         wanted = {file_name(spec.device_class): spec for spec in specs}
-        unwanted = [name for name in map(file_name, CLASSES) if name not in wanted]
-        for name in unwanted:
+        self._unwanted = tuple(name for name in map(file_name, CLASSES) if name not in wanted)
+        for name in self._unwanted:
             self._written.pop(name, None)  # nobody would write it again: no part of being intact
         try:
             for name, spec in wanted.items():
@@ -52,9 +49,15 @@ class CdiDirectory:
                 f"{where}: {error.strerror}; CDI specifications must be written to {self._path} on the host: mount it "
                 f"here (cdi.enabled in the chart's values)"
             )
-        if removable:
-            self._remove(unwanted)
         return ""
+
+    def remove_others(self) -> None:
+        """Remove files of ours for which the last `ensure` had no specification. Only while nobody can hold a name.
+
+        One that can't be removed is logged and harms nobody: nothing names what is in it.
+        """
+        for name in self._unwanted:
+            self._remove(self._path / name)
 
     def intact(self) -> bool:
         """Whether every file is still the one that was written: somebody may have emptied the directory."""
@@ -75,24 +78,22 @@ class CdiDirectory:
             raise FileNotFoundError(2, "it vanished as soon as it was written", str(path))
         self._written[name] = hash(data), identity
 
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            path = self._path / name
-            if not os.path.lexists(path):  # a read-only file system refuses to remove also what is not there
-                continue
-            try:
-                path.unlink()
-            except OSError as error:
-                if name not in self._stuck:
-                    self._stuck.add(name)
-                    log.warning(
-                        "CDI specification kept, though nobody can hold a name in it: %s: %s; remove it by hand",
-                        path,
-                        error.strerror,
-                    )
-                continue
-            self._stuck.discard(name)
-            log.info("CDI specification removed, nobody can hold a name in it: %s", path)
+    def _remove(self, path: Path) -> None:
+        if not os.path.lexists(path):  # a read-only file system refuses to remove also what is not there
+            return
+        try:
+            path.unlink()
+        except OSError as error:
+            if path.name not in self._stuck:
+                self._stuck.add(path.name)
+                log.warning(
+                    "CDI specification kept, though nobody can hold a name in it: %s: %s; remove it by hand",
+                    path,
+                    error.strerror,
+                )
+            return
+        self._stuck.discard(path.name)
+        log.info("CDI specification removed, nobody can hold a name in it: %s", path)
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -172,7 +172,7 @@ def test_another_driver_is_specified_without_a_restart(driver: str) -> None:
         assert node.command(*release).returncode == 0
         node.set_node(TWO_T4.replace("570.133.20", "575.51.03"))
         assert node.command(*release, "--end").returncode == 0
-        node.until(lambda: libraries(node) == {"575.51.03"})
+        node.kubelet.wait_for(lambda: libraries(node) == {"575.51.03"}, 20)
         node.kubelet.wait_for(lambda: len(node.healthy()) == 2, 15)
         assert unresolved(node.cdi_specs(), names(options(node, "p"))) == []
 
