@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -80,3 +82,21 @@ def test_a_burst_of_reasons_never_blocks_the_teller(ending: Ending) -> None:
     for _ in range(100_000):
         ending.tell(BY_SIGNAL)
     assert ending.wait() is BY_SIGNAL
+
+
+AFRESH = """
+import os, signal
+from deviceplugin.app.ending import Ended, end_process
+if os.environ.get("AFRESH"):
+    os.kill(os.getpid(), signal.SIGHUP)
+    print("lives")
+else:
+    os.environ["AFRESH"] = "yes"
+    signal.signal(signal.SIGHUP, lambda *_: None)
+    end_process(Ended(0, "", again=True))
+"""
+
+
+def test_a_hangup_before_the_fresh_start_listens_ends_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", AFRESH], capture_output=True, text=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
