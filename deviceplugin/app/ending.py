@@ -76,7 +76,7 @@ def end_process(ended: Ended) -> NoReturn:
     logging.shutdown()
     if ended.again:
         _inherit_nothing()
-        # A new program begins without our handlers; ignored stays ignored till it has its own, and reads the file anyway.
+        # Its handlers come later: what is ignored stays ignored till then, and the file is read anyway.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
     os._exit(ended.exit_status)
