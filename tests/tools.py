@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
 
@@ -26,8 +27,17 @@ def need(config: pytest.Config, subject: str, programs: Sequence[str], packages:
     if why and os.environ.get("CI"):
         pytest.fail(f"CI must test {subject}: {why}")
     if why:
-        config.stash.setdefault(SKIPPED, {})[subject] = why
-        pytest.skip(why)
+        cannot(config, subject, why)
+
+
+def cannot(config: pytest.Config, subject: str, why: str) -> NoReturn:
+    """Skip the test that asks, in CI too: its machine forbids what no package gives.
+
+    Args:
+        subject, why: what was not tested, and the reason; both are said again at the end.
+    """
+    config.stash.setdefault(SKIPPED, {})[subject] = why
+    pytest.skip(why)
 
 
 def report_skipped(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -135,33 +135,42 @@ class Host:
             script: run in it first; must succeed.
             environ: variables of the container's image.
         """
-        words = ["--root", str(self._node.root / "podman"), "--runroot", str(self._node.root / "podman-run")]
-        words += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
-        words += ["--runtime", "crun", "run", "--rm", "--network", "none", "--cgroups", "disabled"]
-        words += ["--log-driver", "none", "--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256"]
-        words += [word for key, value in (environ or {}).items() for word in ("--env", f"{key}={value}")]
-        words += [word for name in names for word in ("--device", name)]
-        words += ["--rootfs", str(self._rootfs()), "/bin/busybox", "sh", "-e", "-c", f"{script}\n{REPORT}"]
-        done = subprocess.run(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, str(self._node.cdi_root), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        options = [word for key, value in (environ or {}).items() for word in ("--env", f"{key}={value}")]
+        options += [word for name in names for word in ("--device", name)]
+        # A file system for each: what hooks do to it is no part of the next.
+        self._containers += 1
+        place = self._node.root / f"container-{self._containers}"
+        done = start_container(place, self._node.cdi_root, options, f"{script}\n{REPORT}")
         assert done.returncode == 0, done.stdout + done.stderr
         return _read(done.stdout)
 
-    def _rootfs(self) -> Path:
-        """A file system for one container: what hooks do to it is no part of the next."""
-        self._containers += 1
-        root = self._node.root / f"rootfs-{self._containers}"
-        busybox = shutil.which("busybox")
-        assert busybox is not None
-        (root / "bin").mkdir(parents=True)
-        shutil.copy(busybox, root / "bin/busybox")
-        return root
+
+def start_container(
+    place: Path, cdi_root: Path, options: Iterable[str], script: str
+) -> subprocess.CompletedProcess[str]:
+    """Have podman and crun run a script of busybox's shell in a container of its own.
+
+    Args:
+        place: does not exist yet; everything of the container is below it.
+        cdi_root: where the runtime finds CDI specifications.
+        options: of `podman run`.
+    """
+    rootfs = place / "rootfs"
+    (rootfs / "bin").mkdir(parents=True)
+    shutil.copy(str(shutil.which("busybox")), rootfs / "bin/busybox")
+    words = ["--root", str(place / "podman"), "--runroot", str(place / "podman-run")]
+    words += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+    words += ["--runtime", "crun", "run", "--rm", "--network", "none", "--cgroups", "disabled"]
+    words += ["--log-driver", "none", "--ulimit", "nofile=256:256", "--ulimit", "nproc=256:256", *options]
+    words += ["--rootfs", str(rootfs), "/bin/busybox", "sh", "-e", "-c", script]
+    return subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, str(cdi_root), *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def _make_nodes(directory: Path) -> None:

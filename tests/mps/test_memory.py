@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.serving.harness import deadline
-from tests.tools import SKIPPED
+from tests.tools import cannot
 
 MOUNT = [sys.executable, "-m", "deviceplugin.cli.main", "mps", "mount-shm"]
 
@@ -49,8 +49,7 @@ def namespace(request: pytest.FixtureRequest) -> Iterator[Namespace]:
     made = Namespace()
     if not made.entered or made.run("mount", "-t", "tmpfs", "probe", "/mnt").returncode:
         why = f"nothing may be mounted here; run it as root with SYS_ADMIN. {made.end().strip()}"
-        request.config.stash.setdefault(SKIPPED, {})["mps mount-shm"] = why
-        pytest.skip(why)
+        cannot(request.config, "mps mount-shm", why)
     try:
         yield made
     finally:
