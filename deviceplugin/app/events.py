@@ -1,5 +1,6 @@
 """What can happen to the reconciler. Whoever notices something puts one of these into its queue and does no more."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deviceplugin.errors import ConfigError, DriverError
@@ -7,6 +8,7 @@ from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
+from deviceplugin.mps.state import KeeperState
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,13 @@ class MpsAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class MpsKept:
+    """What the MPS supervisor says that it does, by the GPU's UUID; for people, nothing is decided by it."""
+
+    keepers: Mapping[str, KeeperState]
+
+
+@dataclass(frozen=True, slots=True)
 class MpsOwned:
     """The GPUs that the MPS supervisor has and has not given back: their compute mode is MPS's."""
 
@@ -138,6 +147,7 @@ Event = (
     | KubeletCame
     | Vanished
     | MpsAsked
+    | MpsKept
     | MpsOwned
     | Tick
     | Stop

@@ -1,6 +1,7 @@
 """Asks every MPS control daemon that is planned whether it serves: one thread each, since any of them can hang.
 
-The plugin judges by the pipe alone, whoever started the daemon. The supervisor's files only say when to look again.
+The plugin judges by the pipe alone, whoever started the daemon. The supervisor's files only say when to look again, and
+why there is nothing to be had: for people.
 """
 
 import threading
@@ -8,11 +9,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from deviceplugin.app.events import MpsAsked, MpsOwned
+from deviceplugin.app.events import MpsAsked, MpsKept, MpsOwned
 from deviceplugin.app.files import Watcher, lookups
 from deviceplugin.app.threads import OnDeath, spawn
 from deviceplugin.model.mps import MpsDaemon
-from deviceplugin.mps.paths import DaemonPaths, compute_modes, owned
+from deviceplugin.mps.paths import DaemonPaths, compute_modes, owned, states
+from deviceplugin.mps.state import KeeperState, read_all
 
 # Between two questions to a daemon that serves, and to one that does not.
 ASK_INTERVAL_S = 5.0
@@ -41,18 +43,18 @@ class _Watch:
 
 
 class MpsFeed:
-    """Posts what the planned daemons say when it changes, and which GPUs the supervisor has.
+    """Posts what the planned daemons say when it changes, which GPUs the supervisor has, and what it says of them.
 
     Args:
         root: the MPS root as this process sees it.
-        post: takes MpsAsked and MpsOwned.
+        post: takes MpsAsked, MpsKept and MpsOwned.
         asker: asks one daemon; may take seconds.
     """
 
     def __init__(
         self,
         root: Path,
-        post: Callable[[MpsAsked | MpsOwned], None],
+        post: Callable[[MpsAsked | MpsKept | MpsOwned], None],
         *,
         on_death: OnDeath,
         asker: Asker = ask,
@@ -63,6 +65,7 @@ class MpsFeed:
         self._ask = asker
         self._watches: dict[MpsDaemon, _Watch] = {}
         self._owned: frozenset[str] = frozenset()
+        self._said: dict[str, tuple[int, KeeperState]] = {}
         self._stopping = threading.Event()
         self._changed = threading.Event()
         self._watcher = Watcher(self._changed.set, "the MPS control daemons")
@@ -102,13 +105,20 @@ class MpsFeed:
         last: str | None = None
         while not watch.ended:
             watch.wake.clear()
-            problem = self._ask(watch.paths, daemon)
+            problem = self._explained(self._ask(watch.paths, daemon), daemon)
             if watch.ended:
                 return
             if problem != last:
                 last = problem
                 self._post(MpsAsked(daemon, problem))
             watch.wake.wait(RETRY_INTERVAL_S if problem else ASK_INTERVAL_S)
+
+    def _explained(self, problem: str, daemon: MpsDaemon) -> str:
+        """What was found at the pipe, with what the supervisor says about it."""
+        said = self._said.get(daemon.gpu_uuid)
+        if not problem or said is None or not said[1].problem or said[1].problem in problem:
+            return problem
+        return f"{problem}; the MPS supervisor says: {said[1].problem}"
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -121,6 +131,11 @@ class MpsFeed:
         self._watcher.stop()
 
     def _look(self) -> None:
+        said = read_all(states(self._root), self._said)
+        before, self._said = self._said, said
+        keepers = {uuid: state for uuid, (_, state) in said.items()}
+        if keepers != {uuid: state for uuid, (_, state) in before.items()}:
+            self._post(MpsKept(keepers))
         now = owned(self._root)
         if now != self._owned:
             self._owned = now

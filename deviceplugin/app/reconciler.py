@@ -18,6 +18,7 @@ from deviceplugin.app.events import (
     HeldRead,
     KubeletCame,
     MpsAsked,
+    MpsKept,
     MpsOwned,
     Released,
     SnapshotTaken,
@@ -208,6 +209,8 @@ class Reconciler:
             self._held_feed.request()
         elif isinstance(event, MpsAsked):
             self._state = replace(state, mps={**state.mps, event.daemon: event.problem})
+        elif isinstance(event, MpsKept):
+            self._state = replace(state, mps_keepers=event.keepers)
         elif isinstance(event, MpsOwned):
             self._state = replace(state, mps_owned=event.gpu_uuids)
 

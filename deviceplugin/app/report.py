@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from deviceplugin import __version__
@@ -79,6 +79,7 @@ class Report:
                 _resource(offer, state.plan, link.get(name), held, self._sources.monotonic())
                 for name, offer in sorted(state.offers.items())
             ],
+            "mps": _mps(state),
             "cdi_problem": state.cdi_problem,
             "held_unknown_because": state.holding.held.unknown_because if state.holding else "not read yet",
             "waiting": [
@@ -205,6 +206,21 @@ def _gpu(gpu: Gpu) -> Document:
         ],
         "problem": str(gpu.failure) if gpu.failure else "",
     }
+
+
+def _mps(state: State) -> list[Document]:
+    """The GPUs that are offered by MPS, or that the MPS supervisor speaks of."""
+    asked = {daemon.gpu_uuid: (daemon.describe(), problem) for daemon, problem in state.mps.items()}
+    return [
+        {
+            "gpu_uuid": uuid,
+            "daemon": asked[uuid][0] if uuid in asked else state.mps_keepers[uuid].daemon,
+            "planned": uuid in asked,
+            "problem": asked[uuid][1] if uuid in asked else "",
+            "supervisor": asdict(state.mps_keepers[uuid]) if uuid in state.mps_keepers else None,
+        }
+        for uuid in sorted({*asked, *state.mps_keepers})
+    ]
 
 
 def _resource(offer: Offer, plan: Plan | None, served: ResourceState | None, held: Held, now: float) -> Document:

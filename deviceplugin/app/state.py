@@ -11,6 +11,7 @@ from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
 from deviceplugin.model.plan import Plan
+from deviceplugin.mps.state import KeeperState
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class State:
         waiting: what waits for what.
         without_daemon: MPS resources that are not registered since no daemon of theirs has ever answered.
         mps: what each MPS control daemon was last found to say; empty text: it serves.
+        mps_keepers: what the MPS supervisor says that it does, by the GPU's UUID.
         mps_owned: UUIDs of the GPUs that the MPS supervisor has.
         retired_since: resource -> monotonic seconds since its list is empty and no plan has it.
     """
@@ -71,5 +73,6 @@ class State:
     holding: Holding | None = None
     without_daemon: tuple[Waiting, ...] = ()
     mps: Mapping[MpsDaemon, str] = field(default_factory=dict)
+    mps_keepers: Mapping[str, KeeperState] = field(default_factory=dict)
     mps_owned: frozenset[str] = frozenset()
     retired_since: Mapping[str, float] = field(default_factory=dict)

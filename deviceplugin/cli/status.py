@@ -66,6 +66,7 @@ def render(document: Document) -> Iterator[str]:
     yield from _render_gpus(document)
     yield from _render_health(document["health"])
     yield from _render_resources(document)
+    yield from _render_mps(document.get("mps", []))
     if document["waiting"]:
         yield "waiting:"
         yield from (f"  {item['what']}: waits for {item['waits_for']}" for item in document["waiting"])
@@ -175,6 +176,28 @@ def _render_holders(resource: Document) -> Iterator[str]:
             " (to be freed: " + resource["name"] + " gives it up)" if set(ids) & set(resource["draining"]) else ""
         )
         yield f"      held by {pod or 'a pod not listed yet'}: {', '.join(ids)}{draining}"
+
+
+def _render_mps(gpus: list[Document]) -> Iterator[str]:
+    """The control daemons, by what the MPS supervisor says that it does, and the clients that wait for a server."""
+    if gpus:
+        yield "MPS control daemons, as their supervisor says:"
+    for gpu in gpus:
+        kept = gpu["supervisor"]
+        if kept is None:
+            yield f"  {gpu['daemon']}: no MPS supervisor says anything of it"
+            continue
+        state = "serves" if kept["serves"] else "DOES NOT SERVE"
+        runs = f"pid {kept['pid']} since {kept['since']}, {kept['limits']}" if kept["pid"] else "no process"
+        restarts = f", {counted(kept['restarts'], 'restart')}" if kept["restarts"] else ""
+        yield f"  {kept['daemon']}: {state}, {runs}{restarts}"
+        if kept["problem"]:
+            yield f"      {kept['problem']}"
+        for one in kept["waiting"]:
+            process = f"process {one['pid']}" if one["pid"] else "a process"
+            yield f"      WAITS for a server: {process} of user {one['uid']}, since {one['since']}"
+        if kept["advice"]:
+            yield f"      {kept['advice']}"
 
 
 def _reasons(unhealthy: dict[str, str]) -> dict[str, int]:

@@ -18,10 +18,11 @@ from deviceplugin.mps.control import count_clients, wrong_limits
 from deviceplugin.mps.order import ComputeModes, Order
 from deviceplugin.mps.process import DaemonProcess
 from deviceplugin.mps.runner import Runner, StillServing
+from deviceplugin.mps.telling import Teller
 
 log = logging.getLogger("deviceplugin.mps")
 
-# How soon a death is noticed, and logs are followed.
+# How soon a death is noticed, logs are followed, and news are told.
 LOOK_S = 0.25
 ASK_INTERVAL_S = 5.0
 # How soon a change goes on after its last client has gone.
@@ -50,6 +51,7 @@ class Keeper:
         self._gpu = gpu_uuid
         self._monotonic = monotonic
         self._runner = Runner(root, gpu_uuid, modes, multiuser=multiuser, monotonic=monotonic)
+        self._teller = Teller(root, gpu_uuid, monotonic)
         self._wake = threading.Event()
         self._order: Order | None = None
         self._ending = False
@@ -80,12 +82,14 @@ class Keeper:
             taken_over = taken_over or self._tried(self._take_over)
             if taken_over and order and self._tried(partial(self._step, order)) and order.wanted is None:
                 break
+            self._teller.tell(self._name(), self._runner, self.problem)
             self._wake.wait(LOOK_S)
             self._wake.clear()
         if self._ending and taken_over:
             held = self._order is None or self._order.held_by
             # The record of shares that are held stays, so that the next supervisor serves them again.
             self._tried(self._put_back if held else self._leave)
+        self._teller.end()
         self.done.set()
 
     def _tried(self, step: Callable[[], bool]) -> bool:

@@ -2,12 +2,14 @@
 
 import logging
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 log = logging.getLogger("deviceplugin.mps.daemon")
 
-NAMES: Final = ("control.log", "server.log")
+CONTROL: Final = "control.log"
+NAMES: Final = (CONTROL, "server.log")
 # The daemon keeps its file open and appends, so a file that is cut to nothing goes on from there.
 LARGEST_BYTES: Final = 1024 * 1024
 READ_BYTES: Final = 64 * 1024
@@ -21,10 +23,14 @@ class LogFollower:
     Args:
         directory: its log directory.
         tag: for our log: which daemon it is.
+        heard: told the lines of control.log, first the last ones of those that are there already.
     """
 
-    def __init__(self, directory: Path, tag: str) -> None:
+    def __init__(self, directory: Path, tag: str, heard: Callable[[Sequence[str]], None]) -> None:
         self._tag = tag
+        self._heard = heard
+        if size := _size(directory / CONTROL):
+            heard(_lines(directory / CONTROL, max(0, size - READ_BYTES)))
         self._read_to = {directory / name: _size(directory / name) for name in NAMES}
 
     def look(self) -> None:
@@ -40,14 +46,20 @@ class LogFollower:
                 self._read_to[path] = 0
 
     def _follow(self, path: Path, start: int, size: int) -> None:
-        with path.open("rb") as file:
-            file.seek(max(start, size - READ_BYTES))
-            lines = file.read(READ_BYTES).decode(errors="replace").splitlines()
+        lines = _lines(path, max(start, size - READ_BYTES))
+        if path.name == CONTROL:
+            self._heard(lines)
         skipped = max(0, size - READ_BYTES - start)
         for line in lines[:MOST_LINES]:
             log.info("%s: %s: %s", self._tag, path.name, line)
         if skipped or len(lines) > MOST_LINES:
             log.warning("%s: %s grows by more than is logged here; the rest is left out", self._tag, path.name)
+
+
+def _lines(path: Path, start: int) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(READ_BYTES).decode(errors="replace").splitlines()
 
 
 def _size(path: Path) -> int:

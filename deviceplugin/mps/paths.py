@@ -64,6 +64,11 @@ def compute_modes(root: Path) -> Path:
     return root / SUPERVISOR / "compute-mode"
 
 
+def states(root: Path) -> Path:
+    """Where the supervisor says what it does for each GPU, one file a GPU (deviceplugin.mps.state)."""
+    return root / SUPERVISOR / "state"
+
+
 def owned(root: Path) -> frozenset[str]:
     """The UUIDs of the GPUs that MPS has: their compute mode has not been put back."""
     try:

@@ -9,7 +9,8 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from deviceplugin.mps.logs import LogFollower
 from deviceplugin.mps.order import ComputeModes
 from deviceplugin.mps.paths import DaemonPaths
 from deviceplugin.mps.process import DaemonProcess, last_words
+from deviceplugin.mps.waiting import WaitingClients
 
 log = logging.getLogger("deviceplugin.mps")
 
@@ -49,6 +51,10 @@ class Runner:
     Attributes:
         record: what is on disk; None while MPS does not have the GPU.
         process: the daemon that runs; None without one.
+        waiting: the clients that wait for a server of it.
+        daemons: how many there have been so far.
+        serves: what `ready` was last told.
+        multiuser: whether daemons are started with -multiuser-server.
     """
 
     def __init__(
@@ -57,9 +63,12 @@ class Runner:
         self._root = root
         self._gpu = gpu_uuid
         self._modes = modes
-        self._multiuser = multiuser
+        self.multiuser = multiuser
         self._monotonic = monotonic
         self._logs: LogFollower | None = None
+        self.waiting = WaitingClients()
+        self.daemons = 0
+        self.serves = False
         self.record: record.Record | None = None
         self.process: DaemonProcess | None = None
 
@@ -85,6 +94,9 @@ class Runner:
         if self._logs is not None:
             self._logs.look()
 
+    def _heard(self, lines: Sequence[str]) -> None:
+        self.waiting.heard(lines, time.time(), multiuser=self.multiuser)
+
     def control(self) -> Control:
         """The pipe of the daemon that runs."""
         return self._control(self._paths(self._known().daemon))
@@ -92,6 +104,7 @@ class Runner:
     def ready(self, serves: bool) -> None:
         """Say in the daemon's directory whether it serves."""
         path = self._paths(self._known().daemon).ready
+        self.serves = serves
         if serves:
             path.touch()
         else:
@@ -147,13 +160,15 @@ class Runner:
 
     def _launch(self, paths: DaemonPaths, daemon: MpsDaemon) -> None:
         environment = {**os.environ, **limit_variables(daemon.share)}
-        token, multiuser = self._known().token, self._multiuser
+        token, multiuser = self._known().token, self.multiuser
         self._adopt(DaemonProcess.start(paths, self._gpu, token, multiuser=multiuser, environment=environment))
 
     def _adopt(self, process: DaemonProcess) -> None:
         known = self._known()
         self.process = process
-        self._logs = self._logs or LogFollower(self._paths(known.daemon).log, known.daemon.describe())
+        self.daemons += 1
+        if self._logs is None:
+            self._logs = LogFollower(self._paths(known.daemon).log, known.daemon.describe(), self._heard)
         if (known.pid, known.started_at) != (process.pid, process.started_at):
             self._note(replace(known, pid=process.pid, started_at=process.started_at))
 
@@ -176,8 +191,8 @@ class Runner:
         said = last_words(paths)
         status = self.process.exit_status if self.process else None
         self.process = None
-        if self._multiuser and said.lower().startswith("usage"):
-            self._multiuser = False
+        if self.multiuser and said.lower().startswith("usage"):
+            self.multiuser = False
             log.warning(
                 "%s: this driver's control daemon knows no -multiuser-server: pods of different user ids wait for "
                 "each other",
@@ -306,6 +321,7 @@ class Runner:
         self.ready(False)
         clear_stale(paths)
         self.process = None
+        self.waiting.clear()
         self._know_servers(self._left_behind(paths, share))
 
     def _gone(self, process: DaemonProcess, within_s: float) -> bool:

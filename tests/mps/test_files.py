@@ -86,7 +86,8 @@ def test_logs_are_followed_from_now_on(tmp_path: Path, caplog: pytest.LogCapture
     caplog.set_level(logging.INFO)
     control = tmp_path / "control.log"
     control.write_text("of yesterday\n")
-    follower = LogFollower(tmp_path, "GPU 3 (nvidia.com/gpu)")
+    heard: list[str] = []
+    follower = LogFollower(tmp_path, "GPU 3 (nvidia.com/gpu)", heard.extend)
     follower.look()
     with control.open("a") as file:
         file.write("one\ntwo\n")
@@ -98,13 +99,14 @@ def test_logs_are_followed_from_now_on(tmp_path: Path, caplog: pytest.LogCapture
         "GPU 3 (nvidia.com/gpu): control.log: two",
         "GPU 3 (nvidia.com/gpu): server.log: active",
     ]
+    assert heard == ["of yesterday", "one", "two"]
 
 
 def test_a_chatty_daemon_fills_neither_the_node_nor_our_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     control = tmp_path / "control.log"
     with control.open("a", buffering=1) as file:
-        follower = LogFollower(tmp_path, "GPU 3")
+        follower = LogFollower(tmp_path, "GPU 3", lambda _: None)
         for _ in range(3):
             file.write(("x" * 63 + "\n") * (LARGEST_BYTES // 64 + 1))
             follower.look()

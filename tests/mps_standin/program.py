@@ -47,6 +47,8 @@ the pipe directory's path that it holds for (* for all):
     deny PART     setting a limit has no effect, without a word
     chatty PART   each command puts 64 KiB into control.log
 
+Not of the real one: what the daemon was asked stands in asked.txt in the log directory, one command a line.
+
 A client of the tests connects to `control`, says `client UID PID PERCENTAGE MIB` (0: no limit of its own) and stays; it
 is told `server PID PERCENTAGE MIB` once it is let through.
 """
@@ -99,11 +101,11 @@ def talk() -> int:
         with socket.socket(socket.AF_UNIX) as connection:
             try:
                 connection.connect(str(pipe_directory() / "control_privileged"))
+                connection.sendall(command.encode() + b"\n")
+                reply = read_all(connection).decode()
             except OSError:
                 print(NOT_FOUND)
                 return 1
-            connection.sendall(command.encode() + b"\n")
-            reply = read_all(connection).decode()
         status, _, text = reply.partition("\n")
         if text:
             print(text)
@@ -181,6 +183,7 @@ class Daemon:
         self.stopping: list[tuple[socket.socket, Server]] = []
         self.selector = selectors.DefaultSelector()
         self.log_file = (log_directory() / "control.log").open("a", buffering=1)
+        self.asked = (log_directory() / "asked.txt").open("a", buffering=1)
         self.server_log = (log_directory() / "server.log").open("a", buffering=1)
 
     def log(self, text: str, pid: int = 0) -> None:
@@ -272,6 +275,7 @@ class Daemon:
         return server
 
     def command(self, connection: socket.socket, words: list[str]) -> None:
+        self.asked.write(f"{' '.join(words)}\n")
         if fault("chatty"):
             self.log_file.write(("x" * 127 + "\n") * 512)
         if fault("hang"):

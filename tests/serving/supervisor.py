@@ -113,9 +113,13 @@ class Supervisor:
         assert status == 0, text
         return text
 
-    def client(self, gpu: int = 0, resource: str = "nvidia.com/gpu", uid: int = 1000) -> Client:
+    def asked(self, gpu: int = 0, resource: str = "nvidia.com/gpu") -> list[str]:
+        """What the daemons of a GPU have been asked so far, by anybody."""
+        return (self.pipes(gpu, resource).parent / "log" / "asked.txt").read_text().splitlines()
+
+    def client(self, gpu: int = 0, resource: str = "nvidia.com/gpu", uid: int = 1000, pid: int = 4242) -> Client:
         """A process that uses a GPU."""
-        return Client(self.pipes(gpu, resource), uid)
+        return Client(self.pipes(gpu, resource), uid, pid=pid)
 
     def compute_mode(self, gpu: int) -> int:
         """A GPU's compute mode, as the driver keeps it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.model.ids import unit_of
 from deviceplugin.mps.proc import started_at
 from tests.mps_standin import ControlDaemon
 from tests.serving.harness import DRIVERS, Node, gpu_uuid
@@ -15,6 +16,7 @@ from tests.serving.supervisor import Supervisor
 from tests.serving.test_supervisor import (
     DEFAULT,
     EXCLUSIVE_PROCESS,
+    GPU,
     MPS,
     config,
     node_of,
@@ -166,3 +168,39 @@ def test_a_client_is_not_ended_because_its_daemon_misses_a_question(driver: str)
             supervisor.wait_log("1 client still connected")
             assert started_at(server)
             assert supervisor.compute_mode(0) == EXCLUSIVE_PROCESS
+
+
+# A supervisor that is taken away while pods hold shares.
+
+
+def taken_away(node: Node, supervisor: Supervisor) -> None:
+    """Its pods hold a share, it ends, MPS is taken out of the config, the pods end."""
+    node.run(GPU)
+    wait_healthy(node, shares(0, 1))
+    pods = [node.pod(f"inference-{n}", {GPU: 1}) for n in range(2)]
+    assert len({unit_of(one) for ids in node.kubelet.held()[GPU].values() for one in ids}) == 2
+    assert supervisor.stop() == 0
+    assert [supervisor.compute_mode(gpu) for gpu in (0, 1)] == [DEFAULT] * 2
+    node.write_config(config(3, kind="timeSlicing"))
+    for pod in pods:
+        node.kubelet.end(pod.uid)
+    node.wait_status(lambda status: "MPS still has this GPU" in str(status["resources"][0]["unhealthy"]), 40)
+    assert record_of(node, 0).exists()
+    assert record_of(node, 1).exists()
+
+
+def test_the_next_supervisor_gives_up_what_one_that_was_taken_away_still_had(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        taken_away(node, supervisor)
+        supervisor.start()
+        wait_healthy(node, shares(0, 1, count=3))
+        assert [supervisor.compute_mode(gpu) for gpu in (0, 1)] == [DEFAULT] * 2
+
+
+def test_without_another_supervisor_the_records_are_removed_by_hand(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        taken_away(node, supervisor)
+        record_of(node, 0).unlink()
+        wait_healthy(node, shares(0, count=3))
+        record_of(node, 1).unlink()
+        wait_healthy(node, shares(0, 1, count=3))
