@@ -9,6 +9,7 @@ from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Mode, Plan, Resource
 from deviceplugin.model.words import counted
 from deviceplugin.planning.mps import NOT_ASKED
+from deviceplugin.planning.rights import Lack, in_words
 
 log = logging.getLogger("deviceplugin.plan")
 
@@ -95,6 +96,12 @@ def layout(after: Plan) -> None:
     """Say which MIG layouts a freshly loaded config can't offer."""
     for problem in after.layout_problems:
         log.debug("with the new config: %s", problem)
+
+
+def lacks(before: tuple[Lack, ...], after: tuple[Lack, ...]) -> None:
+    """Say what the config in force needs that the container has not."""
+    for line in in_words(_new(before, after)):
+        log.error("the container lacks a right: %s", line)
 
 
 def waiting(before: tuple[Waiting, ...], after: tuple[Waiting, ...]) -> None:

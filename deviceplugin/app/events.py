@@ -120,10 +120,16 @@ class MpsKept:
 
 
 @dataclass(frozen=True, slots=True)
-class MpsOwned:
-    """The GPUs that the MPS supervisor has and has not given back: their compute mode is MPS's."""
+class MpsRootSeen:
+    """What the MPS root shows, when it differs from the last look.
 
-    gpu_uuids: frozenset[str]
+    Attributes:
+        problem: why it can't be looked into: it is not mounted; empty when it is there.
+        owned: UUIDs of the GPUs that the MPS supervisor has and has not given back: their compute mode is MPS's.
+    """
+
+    problem: str
+    owned: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +154,7 @@ Event = (
     | Vanished
     | MpsAsked
     | MpsKept
-    | MpsOwned
+    | MpsRootSeen
     | Tick
     | Stop
 )

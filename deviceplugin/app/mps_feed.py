@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from deviceplugin.app.events import MpsAsked, MpsKept, MpsOwned
+from deviceplugin.app.events import MpsAsked, MpsKept, MpsRootSeen
 from deviceplugin.app.files import Watcher, lookups
 from deviceplugin.app.threads import OnDeath, spawn
 from deviceplugin.model.mps import MpsDaemon
-from deviceplugin.mps.paths import DaemonPaths, compute_modes, owned, states
+from deviceplugin.mps.paths import DaemonPaths, compute_modes, owned, root_problem, states
 from deviceplugin.mps.state import KeeperState, read_all
 
 # Between two questions to a daemon that serves, and to one that does not.
@@ -43,18 +43,19 @@ class _Watch:
 
 
 class MpsFeed:
-    """Posts what the planned daemons say when it changes, which GPUs the supervisor has, and what it says of them.
+    """Posts what the planned daemons say when it changes, what the MPS root shows, and what the supervisor
+    says of its GPUs.
 
     Args:
         root: the MPS root as this process sees it.
-        post: takes MpsAsked, MpsKept and MpsOwned.
+        post: takes MpsAsked, MpsKept and MpsRootSeen.
         asker: asks one daemon; may take seconds.
     """
 
     def __init__(
         self,
         root: Path,
-        post: Callable[[MpsAsked | MpsKept | MpsOwned], None],
+        post: Callable[[MpsAsked | MpsKept | MpsRootSeen], None],
         *,
         on_death: OnDeath,
         asker: Asker = ask,
@@ -64,14 +65,14 @@ class MpsFeed:
         self._on_death = on_death
         self._ask = asker
         self._watches: dict[MpsDaemon, _Watch] = {}
-        self._owned: frozenset[str] = frozenset()
+        self._seen = MpsRootSeen("", frozenset())
         self._said: dict[str, tuple[int, KeeperState]] = {}
         self._stopping = threading.Event()
         self._changed = threading.Event()
         self._watcher = Watcher(self._changed.set, "the MPS control daemons")
 
     def start(self) -> None:
-        """Posts at once which GPUs the supervisor has, then begins."""
+        """Posts at once what the MPS root shows, then begins."""
         self._look()
         spawn("mps", self._run, self._on_death)
 
@@ -136,19 +137,19 @@ class MpsFeed:
         keepers = {uuid: state for uuid, (_, state) in said.items()}
         if keepers != {uuid: state for uuid, (_, state) in before.items()}:
             self._post(MpsKept(keepers))
-        now = owned(self._root)
-        if now != self._owned:
-            self._owned = now
-            self._post(MpsOwned(now))
+        now = MpsRootSeen(root_problem(self._root), owned(self._root))
+        if now != self._seen:
+            self._seen = now
+            self._post(now)
 
     def _lookups(self) -> dict[str, frozenset[str]]:
         found: dict[str, frozenset[str]] = {}
-        if not self._watches and not self._owned:
+        if not self._watches and not self._seen.owned:
             return found
         for path in (watch.paths for watch in self._watches.values()):
             for one in (path.pipe / "control", path.ready):
                 for directory, names in lookups(one).items():
                     found[directory] = found.get(directory, frozenset()) | names
         modes = compute_modes(self._root)
-        found[str(modes)] = frozenset(self._owned)
+        found[str(modes)] = self._seen.owned
         return found

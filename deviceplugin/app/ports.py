@@ -72,6 +72,9 @@ class CdiFiles(Protocol):
     def remove_others(self) -> None:
         """Remove those of ours that the last `ensure` did not put in place."""
 
+    def unwritable(self) -> str:
+        """Why this container may not write specifications there, with the value to set; empty when it may."""
+
     def intact(self) -> bool:
         """Whether every file is still as it was written."""
 

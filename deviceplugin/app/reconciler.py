@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from deviceplugin.app import announce, heap
+from deviceplugin.app.acceptance import beyond_rights, more_than_it_has, would_wait
 from deviceplugin.app.apply import apply_plan, close_retired
 from deviceplugin.app.echo import Echo
 from deviceplugin.app.events import (
@@ -19,7 +20,7 @@ from deviceplugin.app.events import (
     KubeletCame,
     MpsAsked,
     MpsKept,
-    MpsOwned,
+    MpsRootSeen,
     Released,
     SnapshotTaken,
     Stop,
@@ -32,18 +33,19 @@ from deviceplugin.app.patience import Patience
 from deviceplugin.app.ports import CdiFiles, Ledger, Link, MpsWatch, Paced, VanishingWait
 from deviceplugin.app.state import Refused, State
 from deviceplugin.app.wellness import Wellness
-from deviceplugin.config.model import Config, HeldPolicy
+from deviceplugin.config.model import Config
 from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.model.health import HealthReport
-from deviceplugin.model.held import KUBELET_SETTLING_S, Held
+from deviceplugin.model.held import KUBELET_SETTLING_S
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.carry_on import carry_on
 from deviceplugin.planning.cdi import cdi_specs
+from deviceplugin.planning.delivering import by_cdi
 from deviceplugin.planning.identity import all_failed, remember
 from deviceplugin.planning.mps import await_daemons, daemons, judged
-from deviceplugin.planning.transition import transition
+from deviceplugin.planning.rights import Container, lacking
 from deviceplugin.planning.verdict import unhealthy
 
 log = logging.getLogger(__name__)
@@ -211,8 +213,8 @@ class Reconciler:
             self._state = replace(state, mps={**state.mps, event.daemon: event.problem})
         elif isinstance(event, MpsKept):
             self._state = replace(state, mps_keepers=event.keepers)
-        elif isinstance(event, MpsOwned):
-            self._state = replace(state, mps_owned=event.gpu_uuids)
+        elif isinstance(event, MpsRootSeen):
+            self._state = replace(state, mps_root_problem=event.problem, mps_owned=event.owned)
 
     def _learn_file(self, event: FileRead) -> None:
         try:
@@ -225,7 +227,11 @@ class Reconciler:
             return
         if plan is not None:
             announce.layout(plan)
-            if (refused := self._held_against(config, plan)) is not None:
+            held = (self._state.holding or Holding()).held.with_handed_out(self._ledger.held())
+            refused = beyond_rights(self._state, config, plan, self._container(config)) or would_wait(
+                self._state, config, plan, held
+            )
+            if refused is not None:
                 self._refuse(refused)
                 return
         if config == self._state.config and self._state.refused is None:
@@ -240,26 +246,6 @@ class Reconciler:
         if before is None or before.problems != refused.problems:
             announce.refused(refused.problems, keeps=self._state.config is not None)
         self._state = replace(self._state, refused=refused)
-
-    def _held_against(self, config: Config, plan: Plan) -> Refused | None:
-        """Why a config is refused that would rather be refused than wait for pods (`sharing.transition`).
-
-        At a start nothing is in force that could stay: then it drains all the same.
-        """
-        state = self._state
-        if config.transition is not HeldPolicy.REFUSE or state.holding is None or state.plan is None:
-            return None
-        held = state.holding.held.with_handed_out(self._ledger.held())
-        step = transition(state.offers, plan, held, snapshot=state.snapshot)
-        waits_already = {item.what for item in state.waiting}
-        problems = tuple(
-            f"{config.source}: sharing.transition: found refuse, and a change that has to wait ({item.what}; for "
-            f"{item.waits_for}), expected none: end these pods and send SIGHUP, or set it to drain"
-            for item in step.waiting
-            if item.what not in waits_already
-        )
-        holders = Held({offer.name: held.of(offer.name) & offer.refused.keys() for offer in step.offers})
-        return Refused(problems, time.time(), holders) if problems else None
 
     def _learn_driver_down(self, event: DriverDown) -> None:
         state = self._state
@@ -377,11 +363,18 @@ class Reconciler:
             if last_good is None:
                 return None
             return self._with_mps(carry_on(last_good, snapshot, config, report, cdi_problem=self._state.cdi_problem))
-        if starting and plan.layout_problems and config.flags.fail_on_init_error:
-            raise StartError("\n".join(plan.layout_problems) + "\n(failOnInitError is true)")
-        if self._state.plan_problems:
-            self._state = replace(self._state, plan_problems=())
+        lacks = lacking(snapshot, config, plan, self._container(config))
+        if starting and config.flags.fail_on_init_error and (plan.layout_problems or lacks):
+            problems = [*plan.layout_problems, *more_than_it_has(config, lacks)]
+            raise StartError("\n".join(problems) + "\n(failOnInitError is true)")
+        announce.lacks(self._state.lacks, lacks)
+        if self._state.plan_problems or self._state.lacks != lacks:
+            self._state = replace(self._state, plan_problems=(), lacks=lacks)
         return self._with_mps(plan)
+
+    def _container(self, config: Config) -> Container:
+        """What our container lacks of what a config may need."""
+        return Container(self._state.mps_root_problem, self._cdi.unwritable() if by_cdi(config.flags) else "")
 
     def _with_mps(self, plan: Plan) -> Plan:
         """The plan, judged by what its MPS control daemons say; they are asked from now on, and no others."""

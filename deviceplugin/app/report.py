@@ -17,6 +17,7 @@ from deviceplugin.model.offer import Offer
 from deviceplugin.model.plan import Health, Plan
 from deviceplugin.planning.explain import explain
 from deviceplugin.planning.mps import not_asked
+from deviceplugin.planning.rights import in_words
 
 Document = dict[str, Any]
 
@@ -150,6 +151,7 @@ class Report:
             reasons.extend(state.plan_problems or ("what pods hold is not read yet",))
         elif state.plan is not None and (unasked := not_asked(state.plan)):
             reasons.append(f"not asked yet: the MPS control daemons of {', '.join(unasked)}")
+        reasons += [f"the container lacks a right: {line}" for line in in_words(state.lacks)]
         if state.cdi_problem:
             reasons.append(f"CDI specifications are not in place: {state.cdi_problem}")
         return reasons + _unregistered(state, link)
@@ -204,7 +206,7 @@ def _gpu(gpu: Gpu) -> Document:
             {"uuid": instance.uuid, "slot": instance.slot, "profile": instance.profile}
             for instance in gpu.mig_instances
         ],
-        "problem": str(gpu.failure) if gpu.failure else "",
+        "problem": "; ".join(str(one) for one in (gpu.failure, gpu.mig_hidden) if one),
     }
 
 

@@ -12,6 +12,7 @@ from deviceplugin.model.node import Snapshot
 from deviceplugin.model.offer import Offer, Waiting
 from deviceplugin.model.plan import Plan
 from deviceplugin.mps.state import KeeperState
+from deviceplugin.planning.rights import Lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class State:
         plan_problems: why the newest snapshot could not be planned with the config in force; the plan is then the last
             good one carried on.
         cdi_problem: why the CDI specifications are not in place; empty when they are or nobody needs them.
+        lacks: what the config in force needs that the container has not.
+        mps_root_problem: why no pipe of an MPS control daemon can be reached; empty when the MPS root is there.
         offers: in force on the wire, by resource.
         waiting: what waits for what.
         without_daemon: MPS resources that are not registered since no daemon of theirs has ever answered.
@@ -68,6 +71,8 @@ class State:
     plan: Plan | None = None
     plan_problems: tuple[str, ...] = ()
     cdi_problem: str = ""
+    lacks: tuple[Lack, ...] = ()
+    mps_root_problem: str = ""
     offers: Mapping[str, Offer] = field(default_factory=dict)
     waiting: tuple[Waiting, ...] = ()
     holding: Holding | None = None

@@ -45,10 +45,7 @@ class CdiDirectory:
                 self._write(name, spec.text.encode())
         except OSError as error:
             where = error.filename or self._path
-            return (
-                f"{where}: {error.strerror}; CDI specifications must be written to {self._path} on the host: mount it "
-                f"here (cdi.enabled in the chart's values)"
-            )
+            return f"{where}: {error.strerror}; {self._cure()}"
         return ""
 
     def remove_others(self) -> None:
@@ -58,6 +55,22 @@ class CdiDirectory:
         """
         for name in self._unwanted:
             self._remove(self._path / name)
+
+    def unwritable(self) -> str:
+        """Why this container may not write specifications, with the value to set; empty when it may.
+
+        Nothing is written to find out. A full disk or the like is no right that is lacking.
+        """
+        place = next(one for one in (self._path, *self._path.parents) if os.path.lexists(one))
+        if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+            return ""
+        return f"{self._path} can't be written; {self._cure()}"
+
+    def _cure(self) -> str:
+        return (
+            f"CDI specifications must be written to {self._path} on the host: set cdi.enabled to true in the chart's "
+            f"values, which mounts it here"
+        )
 
     def intact(self) -> bool:
         """Whether every file is still the one that was written: somebody may have emptied the directory."""

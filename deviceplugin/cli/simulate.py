@@ -100,6 +100,9 @@ class _Simulation:
         command += [f"--driver=simulated:{self._node.absolute()}"]
         command += [f"--kubelet-socket={self._kubelet.registration_socket}", f"--kubelet-root-dir={self._root}"]
         command += [f"--status-socket={self._status_socket}", f"--log-level={self._options.log_level}"]
+        mps_root = self._root / "mps"
+        mps_root.mkdir(exist_ok=True)
+        command += [f"--mps-container-root={mps_root}", f"--cdi-root={self._root}/cdi"]
         if self._config_file is not None:
             command += [f"--config-file={self._config_file.absolute()}"]
         command += self._flags

@@ -16,6 +16,7 @@ The format, `kind: NodeDescription`, `version: v1`. What is absent is not suppor
       migInstances:
       - {slot: 0, uuid: MIG-..., gpuInstanceId: 1, computeInstanceId: 0, profile: 3g.20gb, memoryMiB: 20096}
         # capabilities: [12, 13]         # of /dev/nvidia-caps; as drivers number them unless given, []: none
+      # migHidden: {call: ..., message: ..., code: 4}   # the container may not list its instances
       nvswitchLinks: 0
     - index: 1                            # a GPU that the driver has lost
       failure: {call: nvmlDeviceGetHandleByIndex, message: GPU is lost, code: 15}
@@ -192,6 +193,7 @@ def _gpu(fields: Fields) -> tuple[Gpu, Check | None]:
         numa_node=fields.whole("numaNode"),
         mig_mode=_mig_mode(fields),
         mig_instances=tuple(sorted(instances, key=lambda one: one.slot)),
+        mig_hidden=read_failure(fields, "migHidden"),
         nvswitch_links=fields.whole("nvswitchLinks") or 0,
         failure=read_failure(fields),
     )
@@ -297,6 +299,7 @@ def _gpu_to_plain(gpu: Gpu, check: Check | None) -> dict[str, Plain]:
         numaNode=gpu.numa_node,
         migMode=None if mode is None else {"current": mode.current, "pending": mode.pending},
         migInstances=[_mig_instance_to_plain(instance, gpu.minor) for instance in gpu.mig_instances] or None,
+        migHidden=plain_failure(gpu.mig_hidden),
         nvswitchLinks=gpu.nvswitch_links or None,
         failure=plain_failure(gpu.failure),
         health=plain_check(check),

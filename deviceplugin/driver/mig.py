@@ -1,13 +1,13 @@
 """The MIG side of a GPU, read from NVML: its mode, its instances and how their profiles are spelled."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
 
 from deviceplugin.driver.calls import NOT_SUPPORTED, Inquiry
-from deviceplugin.model.node import MigInstance, MigMode
+from deviceplugin.model.node import Failure, MigInstance, MigMode
 
 MIB_PER_GIB = 1024
 
@@ -27,13 +27,25 @@ def mig_mode(inquiry: Inquiry, gpu: Any) -> MigMode | None:
     return None if modes is None else MigMode(current=modes[0] == 1, pending=modes[1] == 1)
 
 
-def mig_instances(
-    inquiry: Inquiry, gpu: Any, gpu_memory_mib: int | None, *, session_verified: bool
-) -> tuple[MigInstance, ...]:
-    """The MIG instances of a GPU whose MIG mode is on, in order of slot.
+@dataclass(frozen=True, slots=True)
+class MigListing:
+    """What a GPU says of its MIG instances.
+
+    Attributes:
+        instances: in order of slot.
+        hidden: as in Gpu.mig_hidden.
+    """
+
+    instances: tuple[MigInstance, ...] = ()
+    hidden: Failure | None = None
+
+
+def mig_instances(inquiry: Inquiry, gpu: Any, gpu_memory_mib: int | None, *, session_verified: bool) -> MigListing:
+    """The MIG instances of a GPU whose MIG mode is on.
 
     An instance that fails a call carries that failure. One that cannot even be named (no handle, no UUID) cannot be
-    a value: that failure is the GPU's, whose list is then known to be incomplete.
+    a value: that failure is the GPU's, whose list is then known to be incomplete. Only where the container may not
+    list them it is not, since nothing is wrong with the GPU.
 
     Args:
         inquiry: the GPU's.
@@ -41,23 +53,23 @@ def mig_instances(
         gpu_memory_mib: of the whole GPU; for drivers that do not spell profiles.
         session_verified: see Inquiry.
     """
-    slots = inquiry.ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
+    listing = Inquiry(session_verified=session_verified)
+    slots = listing.ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0
     profiles = ProfileNames(gpu, gpu_memory_mib)
     instances = []
     for slot in range(slots):
-        handle = inquiry.ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, slot, absent=EMPTY_SLOT)
-        uuid = handle and inquiry.ask(pynvml.nvmlDeviceGetUUID, handle)
+        handle = listing.ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, slot, absent=EMPTY_SLOT)
+        uuid = handle and listing.ask(pynvml.nvmlDeviceGetUUID, handle)
         if uuid:
             own = Inquiry(session_verified=session_verified)
             instances.append(_instance(own, handle, uuid, slot, profiles))
-    _explain_missing_permission(inquiry)
-    return tuple(instances)
-
-
-def _explain_missing_permission(inquiry: Inquiry) -> None:
-    failure = inquiry.failure
-    if failure and failure.code == pynvml.NVML_ERROR_NO_PERMISSION and "Mig" in failure.call:
-        inquiry.failure = replace(failure, message=failure.message + LISTING_NEEDS_PERMISSION)
+    failure = listing.failure
+    if failure is not None and failure.code == pynvml.NVML_ERROR_NO_PERMISSION:
+        hidden = replace(failure, message=failure.message + LISTING_NEEDS_PERMISSION)
+        return MigListing(tuple(instances), hidden)
+    if failure is not None:
+        inquiry.blame(failure)
+    return MigListing(tuple(instances))
 
 
 def _instance(inquiry: Inquiry, handle: Any, uuid: str, slot: int, profiles: "ProfileNames") -> MigInstance:

@@ -21,7 +21,7 @@ from deviceplugin.driver.fresh import opens_in_a_new_process
 from deviceplugin.driver.late import LateGpus
 from deviceplugin.driver.library import NvmlLibrary, driver_error
 from deviceplugin.driver.links import NvLinks, links, nvlinks
-from deviceplugin.driver.mig import MIB_PER_GIB, mig_instances, mig_mode
+from deviceplugin.driver.mig import MIB_PER_GIB, MigListing, mig_instances, mig_mode
 from deviceplugin.driver.session import NvmlSession
 from deviceplugin.driver.sysfs import driver_load, numa_node, nvidia_devices, pci_address, taken_by_another_driver
 from deviceplugin.errors import DriverError
@@ -210,6 +210,11 @@ class NvmlDriver:
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
         memory_mib = None if memory is None else memory.total // BYTES_PER_MIB
         mode = mig_mode(inquiry, handle)
+        mig = (
+            mig_instances(inquiry, handle, memory_mib, session_verified=session_verified)
+            if mode and mode.current
+            else MigListing()
+        )
         gpu = Gpu(
             index=index,
             uuid=uuid,
@@ -220,11 +225,8 @@ class NvmlDriver:
             compute_capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle),
             numa_node=None if address is None else numa_node(self._root, address),
             mig_mode=mode,
-            mig_instances=(
-                mig_instances(inquiry, handle, memory_mib, session_verified=session_verified)
-                if mode and mode.current
-                else ()
-            ),
+            mig_instances=mig.instances,
+            mig_hidden=mig.hidden,
         )
         return _Seen(gpu, inquiry, handle)
 

@@ -67,6 +67,7 @@ class Gpu:
         memory_mib: total framebuffer in MiB.
         numa_node: from sysfs; None for -1 or no file (never sent as node 0, contract L19).
         mig_mode: None where the product does not do MIG.
+        mig_hidden: why this container may not list its MIG instances: a right that it lacks, and no fault of the GPU.
         nvswitch_links: NVLinks that lead to an NVSwitch.
         failure: the first call that failed; the GPU is then offered Unhealthy, or left out when it has no UUID.
     """
@@ -81,6 +82,7 @@ class Gpu:
     numa_node: int | None = None
     mig_mode: MigMode | None = None
     mig_instances: tuple[MigInstance, ...] = ()
+    mig_hidden: Failure | None = None
     nvswitch_links: int = 0
     failure: Failure | None = None
 

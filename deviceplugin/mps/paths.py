@@ -1,5 +1,6 @@
 """Where the files of MPS control daemons lie below the MPS root, as this process sees it (drop-in.md 7, design 5)."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -67,6 +68,19 @@ def compute_modes(root: Path) -> Path:
 def states(root: Path) -> Path:
     """Where the supervisor says what it does for each GPU, one file a GPU (deviceplugin.mps.state)."""
     return root / SUPERVISOR / "state"
+
+
+def root_problem(root: Path) -> str:
+    """Why no control daemon can be reached below the MPS root; empty when the directory is there.
+
+    One that is there and can't be entered is another matter: each daemon then says so of itself.
+    """
+    if os.path.lexists(root):
+        return ""
+    return (
+        f"the MPS root is not mounted here, there is no directory {root}: set mps.enabled to true in the chart's "
+        f"values, or mount the host's there (--mps-container-root)"
+    )
 
 
 def owned(root: Path) -> frozenset[str]:

@@ -84,7 +84,7 @@ def _whole(gpu: Gpu, config: Config) -> Candidate:
 
 def _split(gpu: Gpu, config: Config, layout: Layout) -> None:
     """Takes the instances of a MIG-enabled GPU; those that can't be offered are left out one by one."""
-    if not gpu.mig_instances:
+    if gpu.mig_hidden is not None or not gpu.mig_instances:
         layout.leave_out(gpu, _without_instances(gpu))
     for instance in gpu.mig_instances:
         if instance.profile is None:
@@ -111,8 +111,8 @@ def _partial(instance: MigInstance) -> bool:
 
 
 def _without_instances(gpu: Gpu) -> str:
-    if gpu.failure is not None:
-        return f"its MIG instances are not known: {gpu.failure}"
+    if unknown := gpu.mig_hidden or gpu.failure:
+        return f"its MIG instances are not known: {unknown}"
     return f"MIG is on, but device {gpu.index} has no MIG devices configured"
 
 
@@ -134,7 +134,7 @@ def _lay_out_single(gpus: Sequence[Gpu], config: Config, layout: Layout) -> None
         for name, profile in named:
             profiles[name].add(profile)
         split |= {name for name, _ in named} or {DEFAULT_NAME}
-        if not gpu.mig_instances and gpu.failure is None:
+        if not gpu.mig_instances and gpu.failure is None and gpu.mig_hidden is None:
             found.problems.append(f"{gpu.describe()}: {_without_instances(gpu)}; create some or turn MIG off")
     # A failed GPU may be one more that is split: it can't be judged, and must not take the others with it.
     unknown = [one for one in found.candidates if one.name in split and _mode_unknown(one)]

@@ -15,12 +15,15 @@ from deviceplugin.config.document import Plain
 from deviceplugin.driver.capabilities import usual_capabilities
 from deviceplugin.driver.described_health import DescribedHealth
 from deviceplugin.driver.description import NodeDescription, describe
+from deviceplugin.driver.mig import LISTING_NEEDS_PERMISSION
 from deviceplugin.model.devicefiles import files_of_all, imex_file
 from deviceplugin.model.health import Check, Condition, DriverEvent, Xid
 from deviceplugin.model.node import DriverFile, Failure, Gpu, Link, MigInstance, MigMode, PcieLevel, Snapshot
 from tests.nvml_standin import NodeDescription as NodeText
 from tests.nvml_standin import NodeGpu, parse_node
 from tests.nvml_standin import sandbox as sandbox_files
+
+NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 
 
 def node_text_to_description(
@@ -46,6 +49,8 @@ def node_text_to_description(
     gpus = tuple(
         lost_gpu(gpu.index) if gpu.index in told.lost else _gpu(gpu, no_numa=no_numa, caps=caps) for gpu in node.gpus
     )
+    if told.mig_hidden:
+        gpus = tuple(_hide_mig(gpu) if gpu.mig_enabled else gpu for gpu in gpus)
     device_files = (files_of_all(gpus) | added) - set(sandbox.get("no_dev", ()))
     snapshot = Snapshot(
         driver_version=node.driver,
@@ -78,6 +83,7 @@ class _Faults:
         self._uuid_of = {gpu.index: gpu.uuid for gpu in node.gpus}
         self.init_code = 0
         self.wait_code = 0
+        self.mig_hidden = False
         self.lost: set[int] = set()
         self.events: list[DriverEvent] = []
         self.checks = {gpu.uuid: Check(gpu.uuid, events=False) for gpu in node.gpus if not gpu.events}
@@ -91,6 +97,8 @@ class _Faults:
                 self.lost.discard(int(index))
             case ["init", code]:
                 self.init_code = int(code)
+            case ["fail", "nvmlDeviceGetMigDeviceHandleByIndex", code] if int(code) in (0, NO_PERMISSION):
+                self.mig_hidden = int(code) == NO_PERMISSION
             case ["waiterr", code]:
                 self.wait_code = int(code)
             case ["waitok"]:
@@ -123,6 +131,12 @@ class _Faults:
 def lost_gpu(index: int) -> Gpu:
     """What is left of a GPU that was lost before the first look."""
     return Gpu(index, uuid=None, failure=_failure("nvmlDeviceGetHandleByIndex", pynvml.NVML_ERROR_GPU_IS_LOST))
+
+
+def _hide_mig(gpu: Gpu) -> Gpu:
+    failure = _failure("nvmlDeviceGetMigDeviceHandleByIndex", NO_PERMISSION)
+    hidden = replace(failure, message=failure.message + LISTING_NEEDS_PERMISSION)
+    return replace(gpu, mig_instances=(), mig_hidden=hidden)
 
 
 def _failure(call: str, code: int) -> Failure:

@@ -140,8 +140,9 @@ def test_a_gpu_lost_and_found(bench: Bench) -> None:
 
 def test_listing_mig_without_permission_says_what_to_set(bench: Bench) -> None:
     gpu = bench.look(NODE, "fail nvmlDeviceGetMigDeviceHandleByIndex 4").gpus[1]
-    assert "privileges.mig" in str(gpu.failure)
-    assert "NVIDIA_MIG_MONITOR_DEVICES" in str(gpu.failure)
+    assert "privileges.mig" in str(gpu.mig_hidden)
+    assert "NVIDIA_MIG_MONITOR_DEVICES" in str(gpu.mig_hidden)
+    assert gpu.failure is None, "nothing is wrong with the GPU"
 
 
 @pytest.mark.parametrize(

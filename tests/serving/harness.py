@@ -93,6 +93,7 @@ class Node:
         self.root = Path(tempfile.mkdtemp(prefix="dp-"))
         if mps:
             self.root.chmod(0o755)  # processes of any user must reach the pipes below it
+        self.mps_root.mkdir()  # as where it is mounted
         self.driver = driver
         self.mps_bin = mps_standin.install(self.root / "bin") if mps else None
         self.mps_faults = mps_standin.Faults(self.root / "mps-faults")

@@ -130,7 +130,7 @@ def test_files_that_somebody_removes_come_back(driver: str) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_a_reason_and_no_end(driver: str) -> None:
-    node = Node(TWO_T4, CDI, driver=driver)
+    node = Node(TWO_T4, CDI, driver=driver, args=["--fail-on-init-error=false"])
     node.cdi_root.write_text("in the way")
     with node.run():
         node.kubelet.wait_for(lambda: not node.healthy(), 15)

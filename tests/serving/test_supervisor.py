@@ -178,7 +178,7 @@ def test_without_the_program_the_reason_is_said(driver: str) -> None:
 
 def test_a_parent_that_others_cannot_enter_is_named(driver: str) -> None:
     with node_of(driver, config()) as node:
-        node.mps_root.mkdir(mode=0o700)
+        node.mps_root.chmod(0o700)
         with Supervisor(node) as supervisor:
             supervisor.wait_log("can't be entered by others")
             assert supervisor.compute_mode(0) == DEFAULT
