@@ -108,12 +108,14 @@ def _targets(event: DriverEvent, snapshot: Snapshot) -> tuple[str, ...]:
         return ()
     if event.gpu_instance_id is None or not gpu.mig_enabled:
         return (gpu.uuid,)
-    return tuple(
+    named = tuple(
         instance.uuid
         for instance in gpu.mig_instances
         if instance.gpu_instance_id == event.gpu_instance_id
         and event.compute_instance_id in (None, instance.compute_instance_id)
     )
+    # What may not be listed may be what is meant, and is part of a GPU that is offered whole under migStrategy none.
+    return named or ((gpu.uuid,) if gpu.mig_hidden is not None else ())
 
 
 def _signalled(unit: Unit, signal: Signal, policy: Policy, *, now: float, at: float) -> Unit:

@@ -124,6 +124,16 @@ def test_an_event_for_a_gpu_instance_marks_all_in_it() -> None:
     assert watch.unhealthy == {first.uuid, one.uuid}
 
 
+def test_an_event_for_an_instance_that_may_not_be_listed_marks_its_gpu() -> None:
+    """Without the right to list them a GPU can be offered whole all the same, under migStrategy none."""
+    watch = Watch(node(2, migs=1))
+    gpu, other = watch.snapshot.gpus
+    hidden = replace(gpu, mig_instances=(), mig_hidden=Failure("nvmlDeviceGetMigDeviceHandleByIndex", "no right", 4))
+    watch.snapshot = replace(watch.snapshot, gpus=(hidden, other))
+    watch.events(xid(0, 48, gi=3, ci=0), xid(1, 48, gi=9, ci=0))
+    assert watch.unhealthy == {uuid(0)}
+
+
 @pytest.mark.parametrize(
     "event", [DriverEvent(Xid(79), None), DriverEvent(Xid(79), "GPU-elsewhere"), xid(0, 79, gi=9, ci=0)]
 )
