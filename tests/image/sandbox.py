@@ -1,7 +1,7 @@
 """A container of the built image, as a kubelet would start it from a rendered pod; `enter` plays the runtime.
 
 The rights come from the manifest itself: root file system, capabilities, user, privilege escalation, variables,
-command and mounts. What a runtime does besides: seccomp, the memory limit, namespaces for processes and the network.
+command, mounts, seccomp profile, memory limit. What a runtime does besides: namespaces for processes and the network.
 """
 
 import json
@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+from tests.image.cgroup import MemoryLimit
+from tests.image.seccomp import Rule, runtime_default
 
 Manifest = dict[str, Any]
 
@@ -47,6 +50,9 @@ class Image:
         words: Sequence[str],
         variables: Mapping[str, str] | None = None,
         mounts: Sequence[tuple[Path, str, bool]] = (),
+        *,
+        seccomp: Sequence[Rule] = (),
+        memory: MemoryLimit | None = None,
     ) -> list[str]:
         """The command line that runs `words` in the image without any right.
 
@@ -54,6 +60,8 @@ class Image:
             words: the program and its arguments.
             variables: beside those of the image.
             mounts: what is here, where it is there, and whether it is read-only there.
+            seccomp: the system calls that it may make; empty: all.
+            memory: the group that it is in.
         """
         for _, target, _ in mounts:
             # As a runtime makes it: in the container's own layer.
@@ -62,6 +70,8 @@ class Image:
             "root": str(self.root),
             "mounts": [(str(source), target, read_only) for source, target, read_only in mounts],
             "capabilities": [],
+            "seccomp": seccomp,
+            "cgroup": str(memory.procs) if memory else "",
             "environ": dict(line.split("=", 1) for line in self.config["Env"]) | dict(variables or {}),
             "command": list(words),
         }
@@ -88,12 +98,14 @@ class Sandbox:
         pod: the pod's spec.
         places: where each of the pod's volumes is here.
         extra: further directories of this machine, read-only at their own paths.
+        memory: the group with the container's limit; None where this machine lets us make none.
     """
 
     image: Image
     pod: Manifest
     places: Mapping[str, Path]
     extra: Sequence[Path] = ()
+    memory: MemoryLimit | None = None
 
     @property
     def container(self) -> Manifest:
@@ -108,6 +120,7 @@ class Sandbox:
         assert context["readOnlyRootFilesystem"] is True
         assert context["allowPrivilegeEscalation"] is False
         assert context["capabilities"] == {"drop": ["ALL"]}
+        assert self.pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         mounts = [
             (self.places[mount["name"]], mount["mountPath"], mount.get("readOnly", False))
             for mount in self.container["volumeMounts"]
@@ -115,7 +128,11 @@ class Sandbox:
         mounts += [(path, str(path), True) for path in self.extra]
         variables = {variable["name"]: variable["value"] for variable in self.container["env"]}
         return self.image.command(
-            words or (*self.container["command"], *self.container.get("args", ())), variables, mounts
+            words or (*self.container["command"], *self.container.get("args", ())),
+            variables,
+            mounts,
+            seccomp=runtime_default(capabilities=[]),
+            memory=self.memory,
         )
 
     def start(self) -> "subprocess.Popen[str]":

@@ -1,6 +1,7 @@
 """The image as the chart runs it: no capability, a read-only root, the chart's mounts and variables, and a kubelet."""
 
 import os
+import platform
 import re
 import shlex
 import signal
@@ -8,28 +9,42 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deviceplugin.config.document import dump_document
+from deviceplugin.config.memory import parse_memory_mib
 from deviceplugin.simulator import Clock, Container, Kubelet, Pod
-from tests.deploy.chart import notes, only, plugin_pod, render
+from tests.deploy.chart import notes, only, plugin_container, plugin_pod, render
 from tests.driver.convert import node_text_to_description
+from tests.image.cgroup import MemoryLimit
 from tests.image.sandbox import Image, Sandbox
 from tests.serving.harness import TWO_T4
+from tests.tools import SKIPPED
 
 FILE = (
     "version: v1\nsharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, rename: gpu.shared, devices: [1]}]}}\n"
 )
-MIB = 1024
+MIB = 1024 * 1024
+LIMIT_BYTES = parse_memory_mib(plugin_container()["resources"]["limits"]["memory"]) * MIB
+REQUEST_BYTES = parse_memory_mib(plugin_container()["resources"]["requests"]["memory"]) * MIB
+MORE_THAN_ALLOWED = f"print(len(bytearray({2 * LIMIT_BYTES})))"
+# add_key needs no right, and no runtime's profile allows it.
+ADD_KEY = {"x86_64": 248, "aarch64": 217}[platform.machine()]
+A_CALL_THAT_IS_NOT_ALLOWED = f"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall({ADD_KEY}, 0, 0, 0, 0, 0), os.strerror(ctypes.get_errno()))
+"""
 
 
 class Running:
     """A plugin in its container, and the kubelet beside it."""
 
-    def __init__(self, image: Image, root: Path) -> None:
+    def __init__(self, image: Image, root: Path, memory: MemoryLimit | None) -> None:
         self.root = root
         node = root / "node"
         node.mkdir()
@@ -51,7 +66,7 @@ class Running:
             "run": run,
             "config": self.file,
         }
-        self.sandbox = Sandbox(image, plugin_pod(values), places, extra=[node])
+        self.sandbox = Sandbox(image, plugin_pod(values), places, [node], memory)
         self.process = self.sandbox.start()
         self.log: list[str] = []
         self.reader = threading.Thread(target=self._read, name="log", daemon=True)
@@ -87,9 +102,22 @@ class Running:
 
 
 @pytest.fixture
-def running(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def memory(request: pytest.FixtureRequest) -> Iterator[MemoryLimit | None]:
+    """The chart's limit, for real where this machine lets us."""
+    with ExitStack() as stack:
+        try:
+            group = stack.enter_context(MemoryLimit.of(LIMIT_BYTES, f"gpu-device-plugin-{os.getpid()}"))
+        except OSError as error:
+            group = None
+            why = f"no control group can be made here ({error}); what the process took was compared with the limit"
+            request.config.stash.setdefault(SKIPPED, {})["the container's memory limit"] = why
+        yield group
+
+
+@pytest.fixture
+def running(image: Image, memory: MemoryLimit | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     # Short, since a unix socket's path has 107 bytes.
-    started = Running(image, tmp_path_factory.mktemp("c"))
+    started = Running(image, tmp_path_factory.mktemp("c"), memory)
     try:
         yield started
     finally:
@@ -120,7 +148,11 @@ def test_it_serves_with_no_right_at_all(running: Running) -> None:
     assert {fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert fields["NoNewPrivs"] == "1"
     assert fields["Uid"].split() == ["0"] * 4
-    assert int(fields["VmRSS"].split()[0]) < 64 * MIB, "more than the chart requests"
+    assert int(fields["VmRSS"].split()[0]) * 1024 < REQUEST_BYTES, "more than the chart requests"
+    # seccomp's mode 2: a filter. What it does not name is not there; without it the answer is "Bad address".
+    assert fields["Seccomp"] == "2"
+    python = "/opt/gpu-device-plugin/bin/python"
+    assert running.sandbox.run(python, "-c", A_CALL_THAT_IS_NOT_ALLOWED).stdout == "-1 Function not implemented\n"
     refused = running.sandbox.run("sh", "-c", "echo >/x")
     assert "Read-only file system" in refused.stderr
 
@@ -134,6 +166,14 @@ def test_it_serves_with_no_right_at_all(running: Running) -> None:
     running.write(FILE.replace("replicas: 2", "replicas: 5"))
     running.wait_amounts(gpu=1, gpu_shared=5)
     assert running.kubelet.pod(pod.uid).phase == "Running"
+    peak = re.search(r"^VmHWM:\s+(\d+) kB$", (process / "status").read_text(), re.MULTILINE)
+    assert peak is not None
+    # Beside it there is a probe, of at most the same size, for a moment.
+    assert 2 * int(peak[1]) * 1024 < LIMIT_BYTES
+    if running.sandbox.memory is not None:
+        assert running.sandbox.memory.kills == 0, "process and probes together took more than the chart's limit"
+        assert running.sandbox.run(python, "-c", MORE_THAN_ALLOWED).returncode == -signal.SIGKILL
+        assert running.process.poll() is None
     began = time.monotonic()
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(10) == 0
