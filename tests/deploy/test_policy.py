@@ -55,6 +55,7 @@ NAMED: dict[str, dict[str, str]] = {
         "/run/nvidia/driver, read-only": "nvidiaDriverRoot: the driver's files",
     },
     "nvidia-device-plugin.yml": PLAIN,
+    "nvidia-device-plugin-config.yml": PLAIN,
     "nvidia-device-plugin-mig.yml": PLAIN | MIG,
     "nvidia-device-plugin-mps.yml": PLAIN | MPS,
     "nvidia-device-plugin-compat-with-cpumanager.yml": PLAIN

@@ -22,12 +22,16 @@ def container(of: Manifest) -> Manifest:
     return dict(only)
 
 
-MPS_MOUNTS = {
+CONFIG_MOUNT: dict[str, tuple[str, dict[str, Any]]] = {
     "config": ("/config", {"configMap": {"name": "nvidia-device-plugin-config"}}),
+}
+MPS_MOUNTS = {
+    **CONFIG_MOUNT,
     "mps-root": ("/mps", {"hostPath": {"path": "/run/nvidia/mps", "type": "DirectoryOrCreate"}}),
     "mps-shm": ("/dev/shm", {"hostPath": {"path": "/run/nvidia/mps/shm", "type": "DirectoryOrCreate"}}),
 }
 DIFFERENCES: dict[str, dict[str, Any]] = {
+    "nvidia-device-plugin-config.yml": {"env": {"CONFIG_FILE": "/config/config.yaml"}, "mounts": CONFIG_MOUNT},
     "nvidia-device-plugin-mps.yml": {
         "env": {"CONFIG_FILE": "/config/config.yaml", "MPS_ROOT": "/run/nvidia/mps"},
         "mounts": MPS_MOUNTS,
@@ -76,7 +80,19 @@ def test_the_supervisor_reads_what_the_plugin_reads() -> None:
     (supervisor,) = (one for one in MANIFESTS[name] if one["metadata"]["name"] == "nvidia-device-plugin-mps")
     (container_of_it,) = supervisor["spec"]["template"]["spec"]["containers"]
     assert container_of_it["env"] == container(daemon_set(name))["env"]
-    (config_map,) = (one for one in MANIFESTS[name] if one["kind"] == "ConfigMap")
-    config = parse_config(config_map["data"]["config.yaml"].encode(), "config.yaml")
-    assert config.mps is not None
     assert supervisor["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+@pytest.mark.parametrize("name", [name for name in MANIFESTS if "ConfigMap" in str(MANIFESTS[name])])
+def test_its_file_is_a_good_one_and_the_one_that_is_mounted(name: str) -> None:
+    (config_map,) = (one for one in MANIFESTS[name] if one["kind"] == "ConfigMap")
+    pod = daemon_set(name)["spec"]["template"]["spec"]
+    (volume,) = (one for one in pod["volumes"] if "configMap" in one)
+    assert volume["configMap"] == {"name": config_map["metadata"]["name"]}
+    assert config_map["metadata"]["namespace"] == daemon_set(name)["metadata"]["namespace"]
+    ((key, text),) = config_map["data"].items()
+    (mounted,) = (one["mountPath"] for one in container(daemon_set(name))["volumeMounts"] if one["name"] == "config")
+    assert {"name": "CONFIG_FILE", "value": f"{mounted}/{key}"} in container(daemon_set(name))["env"]
+    config = parse_config(text.encode(), key)
+    assert (config.mps is not None, config.time_slicing is not None) == ("-mps" in name, "-mps" not in name)
+    assert config.warnings == ()

@@ -9,7 +9,6 @@ import yaml
 
 from deviceplugin.app.supervisor import STOP_S
 from deviceplugin.cli.main import COMMANDS
-from deviceplugin.config.notoffered import words_not_offered
 from tests.deploy.chart import (
     CHART,
     Values,
@@ -217,25 +216,6 @@ def test_a_section_of_the_file_that_is_no_mapping_is_refused_by_name(text: str, 
 
 def test_a_file_that_is_named_but_not_there_is_refused_by_name() -> None:
     assert "config.default: found a" in refusal({"config": {"default": "a", "map": None}})
-
-
-@pytest.mark.parametrize("strategy", ["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"])
-def test_the_chart_and_the_plugin_offer_the_same_strategies(strategy: str) -> None:
-    """What the plugin would refuse at start is refused when it is rendered, and nothing else is."""
-    if strategy in words_not_offered("device_list_strategy"):
-        assert f"deviceListStrategy: found {strategy}" in refusal({"deviceListStrategy": f"envvar,{strategy}"})
-    else:
-        assert plugin_env({"deviceListStrategy": ["envvar", strategy]})
-
-
-@pytest.mark.parametrize("feature", ["disable-nvsandbox-utils", *words_not_offered("cdi_feature_flags")])
-def test_the_chart_and_the_plugin_offer_the_same_features_of_cdi(feature: str) -> None:
-    for flags in (feature, [feature], f"no-additional-gids-for-device-nodes,{feature}"):
-        values = {"cdi": {"featureFlags": flags}}
-        if feature in words_not_offered("cdi_feature_flags"):
-            assert f"cdi.featureFlags: found {feature}" in refusal(values)
-        else:
-            assert feature in plugin_env(values)["CDI_FEATURE_FLAGS"]
 
 
 def test_unknown_values_are_refused() -> None:
