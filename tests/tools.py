@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -11,18 +12,26 @@ SKIPPED = pytest.StashKey[dict[str, str]]()
 """What was not tested, and what is to be done."""
 
 
-def need(config: pytest.Config, subject: str, programs: Sequence[str], packages: Sequence[str] = ()) -> None:
-    """Skip the test that asks unless it runs as root and finds these programs; fail it in CI.
+def need(
+    config: pytest.Config,
+    subject: str,
+    programs: Sequence[str],
+    packages: Sequence[str] = (),
+    *,
+    files: Sequence[Path] = (),
+) -> None:
+    """Skip the test that asks unless it runs as root and finds these programs and files; fail it in CI.
 
     Args:
         subject: what is not tested then: `the image`.
         programs: names on PATH.
         packages: Debian's that have them, where these are called otherwise.
+        files: that are needed as well.
     """
     why = ""
     if os.geteuid() != 0:
         why = f"{subject} is tested as root"
-    elif any(shutil.which(program) is None for program in programs):
+    elif any(shutil.which(program) is None for program in programs) or not all(file.exists() for file in files):
         why = f"apt-get install --no-install-recommends {' '.join(packages or programs)}"
     if why and os.environ.get("CI"):
         pytest.fail(f"CI must test {subject}: {why}")

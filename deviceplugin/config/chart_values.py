@@ -284,6 +284,15 @@ def _mib(quantity: Any) -> int:
         return LEAST_MEMORY_MIB
 
 
+def _surge(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
+    rolling = value.get("rollingUpdate") if isinstance(value, dict) else None
+    surge = rolling.get("maxSurge") if isinstance(rolling, dict) else None
+    if str(surge or 0) in ("0", "0%"):
+        return None
+    text = f"found rollingUpdate.maxSurge: {surge}, expected 0: two plugins on a node take it from each other"
+    return Verdict(Fate.REFUSED, where, text)
+
+
 def _namespace(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
     return Verdict(Fate.REFUSED, where, "as by NVIDIA's chart: use helm's --namespace")
 
@@ -295,6 +304,7 @@ def _fail(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
 
 
 _SPECIAL = {
+    "updateStrategy": _surge,
     "image.repository": _image,
     "image.tag": _tag,
     "config.map": _files,

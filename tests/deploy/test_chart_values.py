@@ -41,6 +41,8 @@ def test_what_the_chart_renders_is_not(path: str) -> None:
         ({"resources": {"limits": {"memory": 52428800}}}, "resources.limits"),
         ({"resources": {"limits": {"memory": [1]}}}, "resources.limits"),
         ({"resources": {"requests": {"cpu": True}}}, "resources.requests"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "updateStrategy"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": "25%"}}}, "updateStrategy"),
         ({"config": []}, "config"),
         ({"nodeSelector": ""}, "nodeSelector"),
         ({"podAnnotations": {"a": 1}}, "podAnnotations"),

@@ -145,6 +145,8 @@ NVIDIAS_NULL_SECTIONS = {
     *("affinity", "gfd", "imagePullSecrets", "nfd", "nodeSelector", "podAnnotations", "podSecurityContext"),
     *("resources", "securityContext", "selectorLabelsOverride", "tolerations", "updateStrategy"),
 }
+NVIDIAS_RUNTIME = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_MIG_MONITOR_DEVICES"}
+"""Variables for the container's runtime; whoever knows theirs may say otherwise."""
 NEVER_NULL = {"kubelet.rootDir", "kubelet.devicePluginsDir", "mps.root", "image.repository", "image.pullPolicy"}
 
 
@@ -265,6 +267,47 @@ def test_selector_labels_stand_beside_the_usual_ones() -> None:
         "app": "x",
         "b": "c",
     }
+
+
+def test_a_label_that_is_selected_by_stands_once() -> None:
+    text = render_text({"selectorLabelsOverride": {"app.kubernetes.io/name": "x"}})
+    assert "app.kubernetes.io/name: nvidia-device-plugin" not in text
+    template = only(list(yaml.safe_load_all(text)), "DaemonSet")["spec"]
+    assert template["selector"] == {"matchLabels": {"app.kubernetes.io/name": "x"}}
+    assert template["template"]["metadata"]["labels"]["app.kubernetes.io/name"] == "x"
+
+
+@pytest.mark.parametrize("surge", [1, "1", "25%"])
+def test_two_plugins_on_one_node_are_refused(surge: object) -> None:
+    values = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}}
+    assert f"updateStrategy.rollingUpdate.maxSurge: found {surge}" in refusal(values)
+
+
+@pytest.mark.parametrize("surge", [0, "0", "0%", None])
+def test_one_after_the_other_is_taken(surge: object) -> None:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": "20%"}}
+    assert only(render({"updateStrategy": strategy}), "DaemonSet")
+
+
+@pytest.mark.parametrize("label", ["app.kubernetes.io/name", "app.kubernetes.io/instance", "mine"])
+def test_a_label_that_the_pods_are_known_by_is_refused(label: str) -> None:
+    """The API server would refuse it, or a selector would lose its pods."""
+    values = {"podLabels": {label: "x"}} | ({"selectorLabelsOverride": {label: "y"}} if label == "mine" else {})
+    assert f"podLabels.{label}: found x" in refusal(values)
+
+
+@pytest.mark.parametrize(("name", "value"), [("MIG_STRATEGY", "migStrategy"), ("LOG_LEVEL", "log.level")])
+def test_a_variable_that_a_value_hands_on_is_refused_beside_it(name: str, value: str) -> None:
+    """Otherwise rights and mounts would follow the one, and the process the other."""
+    assert f"extraEnv: found {name}, " in refusal({"extraEnv": [{"name": name, "value": "x"}]})
+    assert f"set {value}" in refusal({"extraEnv": [{"name": name, "value": "x"}]})
+
+
+def test_every_variable_of_a_value_is_known_as_one() -> None:
+    for values, _ in CHANGES.values():
+        if values.get("devicePlugin", {}).get("enabled", True) and "extraEnv" not in values:
+            for name in plugin_env(values).keys() - NVIDIAS_RUNTIME:
+                assert f"extraEnv: found {name}, " in refusal({"extraEnv": [{"name": name, "value": "x"}]})
 
 
 def test_nvidias_image_is_refused() -> None:

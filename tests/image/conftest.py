@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.image.sandbox import Image, buildah
+from tests.image.seccomp import PROFILE
 from tests.project import ROOT
 from tests.tools import need
 
@@ -15,6 +16,7 @@ from tests.tools import need
 def image(request: pytest.FixtureRequest) -> Iterator[Image]:
     """The image of this checkout."""
     need(request.config, "the image", ("buildah", "mmdebstrap"))
+    need(request.config, "the image", (), ("golang-github-containers-common", "libseccomp2"), files=(PROFILE,))
     name = f"localhost/gpu-device-plugin:test-{os.getpid()}"
     build = subprocess.run(
         [ROOT / "deploy/image/build.sh", name], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

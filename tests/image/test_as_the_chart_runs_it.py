@@ -157,7 +157,9 @@ def test_it_serves_with_no_right_at_all(running: Running) -> None:
     assert "Read-only file system" in refused.stderr
 
     # How the chart's notes check a file before it is put in force.
-    (check,) = re.findall(r"-- (sh -c .*) < config\.yaml", notes({"config": {"map": {"default": FILE}}}))
+    (check,) = re.findall(
+        r"-- (gpu-device-plugin plan .*) < config\.yaml", notes({"config": {"map": {"default": FILE}}})
+    )
     planned = running.sandbox.run(*shlex.split(check), given=FILE.replace("replicas: 2", "replicas: 3"))
     assert (planned.returncode, planned.stderr) == (3, "")
     assert "nvidia.com/gpu.shared" in planned.stdout

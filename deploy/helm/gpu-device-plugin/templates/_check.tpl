@@ -4,6 +4,7 @@
 {{- $findings := concat
   (include "gdp.check.placement" . | fromJsonArray)
   (include "gdp.check.config" . | fromJsonArray)
+  (include "gdp.check.pods" . | fromJsonArray)
   (include "gdp.check.resources" . | fromJsonArray)
   (include "gdp.check.notOffered" . | fromJsonArray) -}}
 {{- with $findings -}}
@@ -56,6 +57,32 @@
 {{- if not (or (empty $section) (kindIs "map" $section)) -}}
 {{- $found = append $found (printf "config.map.%s: %s: found %s, expected a mapping" $name $path (toJson $section)) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* What the API server would take, or refuse without a word about values, and no node can do with. */}}
+{{- define "gdp.check.pods" -}}
+{{- $found := list -}}
+{{- $surge := ((.Values.updateStrategy | default dict).rollingUpdate | default dict).maxSurge | default 0 | toString -}}
+{{- if not (has $surge (list "0" "0%")) -}}
+{{- $found = append $found (printf "updateStrategy.rollingUpdate.maxSurge: found %s, expected 0: two plugins on one node take the resource from each other" $surge) -}}
+{{- end -}}
+{{- $identity := include "gdp.identity" . | fromYaml -}}
+{{- range $label, $value := .Values.podLabels -}}
+{{- if hasKey $identity $label -}}
+{{- $found = append $found (printf "podLabels.%s: found %s, but the plugin's pods are known by this label: remove it; nameOverride or selectorLabelsOverride set it" $label $value) -}}
+{{- end -}}
+{{- end -}}
+{{- $handedOn := dict -}}
+{{- range include "gdp.plugin.values" . | fromJsonArray -}}
+{{- $_ := set $handedOn (index . 0) (index . 2) -}}
+{{- end -}}
+{{- $_ := set $handedOn "CONFIG_FILE" "config" -}}
+{{- range .Values.extraEnv -}}
+{{- if hasKey $handedOn .name -}}
+{{- $found = append $found (printf "extraEnv: found %s, which is a value of its own that rights and mounts follow: set %s" .name (get $handedOn .name)) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $found -}}

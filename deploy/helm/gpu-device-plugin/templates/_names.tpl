@@ -23,11 +23,17 @@
 
 {{/* What the plugin's pods are known by: NVIDIA's two labels, and those that the values select by. */}}
 {{- define "gdp.identity" -}}
-app.kubernetes.io/name: {{ include "gdp.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-{{- with .Values.selectorLabelsOverride }}
-{{ toYaml . }}
-{{- end }}
+{{- $override := .Values.selectorLabelsOverride | default dict -}}
+{{- $labels := list -}}
+{{- range list (list "app.kubernetes.io/name" (include "gdp.name" .)) (list "app.kubernetes.io/instance" .Release.Name) -}}
+{{- if not (hasKey $override (index . 0)) -}}
+{{- $labels = append $labels (join ": " .) -}}
+{{- end -}}
+{{- end -}}
+{{- with $override -}}
+{{- $labels = append $labels (toYaml .) -}}
+{{- end -}}
+{{ join "\n" $labels }}
 {{- end -}}
 
 {{- define "gdp.selector" -}}

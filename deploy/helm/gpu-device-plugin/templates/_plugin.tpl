@@ -1,11 +1,32 @@
 {{/* The plugin's own variables and rights. */}}
 
-{{- define "gdp.plugin.env" -}}
-{{- $asked := include "gdp.asked" . | fromJson -}}
-{{- $failOnInitError := .Values.failOnInitError -}}
-{{- if and (kindIs "invalid" $failOnInitError) (not $asked.failOnInitError) -}}
-{{- $failOnInitError = false -}}
+{{/* Variable, value, and what the values call it, of everything that is handed on to the process. */}}
+{{- define "gdp.plugin.values" -}}
+{{- list
+  (list "MPS_ROOT" .Values.mps.root "mps.root")
+  (list "MIG_STRATEGY" .Values.migStrategy "migStrategy")
+  (list "FAIL_ON_INIT_ERROR" .Values.failOnInitError "failOnInitError")
+  (list "PASS_DEVICE_SPECS" .Values.compatWithCPUManager "compatWithCPUManager")
+  (list "DEVICE_LIST_STRATEGY" .Values.deviceListStrategy "deviceListStrategy")
+  (list "DEVICE_ID_STRATEGY" .Values.deviceIDStrategy "deviceIDStrategy")
+  (list "NVIDIA_DRIVER_ROOT" .Values.nvidiaDriverRoot "nvidiaDriverRoot")
+  (list "NVIDIA_DEV_ROOT" .Values.nvidiaDevRoot "nvidiaDevRoot")
+  (list "NVIDIA_CDI_HOOK_PATH" .Values.cdi.nvidiaHookPath "cdi.nvidiaHookPath")
+  (list "CDI_FEATURE_FLAGS" .Values.cdi.featureFlags "cdi.featureFlags")
+  (list "GDRCOPY_ENABLED" .Values.gdrcopyEnabled "gdrcopyEnabled")
+  (list "GDS_ENABLED" .Values.gdsEnabled "gdsEnabled")
+  (list "MOFED_ENABLED" .Values.mofedEnabled "mofedEnabled")
+  (list "DEVICE_DISCOVERY_STRATEGY" .Values.deviceDiscoveryStrategy "deviceDiscoveryStrategy")
+  (list "CONFIG_STRICTNESS" .Values.configStrictness "configStrictness")
+  (list "DP_DISABLE_HEALTHCHECKS" (.Values.healthChecks.disable | default nil) "healthChecks.disable")
+  (list "DP_ENABLE_HEALTHCHECKS" (.Values.healthChecks.enable | default nil) "healthChecks.enable")
+  (list "LOG_FORMAT" .Values.log.format "log.format")
+  (list "LOG_LEVEL" .Values.log.level "log.level")
+| toJson -}}
 {{- end -}}
+
+{{- define "gdp.plugin.env" -}}
+{{- $waits := not (include "gdp.asked" . | fromJson).failOnInitError -}}
 - name: NVIDIA_VISIBLE_DEVICES
   value: {{ if include "gdp.volumeMounts" . }}/var/run/nvidia-container-devices{{ else }}all{{ end }}
 - name: NVIDIA_DRIVER_CAPABILITIES
@@ -18,28 +39,9 @@
 - name: CONFIG_FILE
   value: /config/config.yaml
 {{- end }}
-{{- range list
-  (list "MPS_ROOT" .Values.mps.root)
-  (list "MIG_STRATEGY" .Values.migStrategy)
-  (list "FAIL_ON_INIT_ERROR" $failOnInitError)
-  (list "PASS_DEVICE_SPECS" .Values.compatWithCPUManager)
-  (list "DEVICE_LIST_STRATEGY" .Values.deviceListStrategy)
-  (list "DEVICE_ID_STRATEGY" .Values.deviceIDStrategy)
-  (list "NVIDIA_DRIVER_ROOT" .Values.nvidiaDriverRoot)
-  (list "NVIDIA_DEV_ROOT" .Values.nvidiaDevRoot)
-  (list "NVIDIA_CDI_HOOK_PATH" .Values.cdi.nvidiaHookPath)
-  (list "CDI_FEATURE_FLAGS" .Values.cdi.featureFlags)
-  (list "GDRCOPY_ENABLED" .Values.gdrcopyEnabled)
-  (list "GDS_ENABLED" .Values.gdsEnabled)
-  (list "MOFED_ENABLED" .Values.mofedEnabled)
-  (list "DEVICE_DISCOVERY_STRATEGY" .Values.deviceDiscoveryStrategy)
-  (list "CONFIG_STRICTNESS" .Values.configStrictness)
-  (list "DP_DISABLE_HEALTHCHECKS" (.Values.healthChecks.disable | default nil))
-  (list "DP_ENABLE_HEALTHCHECKS" (.Values.healthChecks.enable | default nil))
-  (list "LOG_FORMAT" .Values.log.format)
-  (list "LOG_LEVEL" .Values.log.level)
-}}
-{{- include "gdp.env" . }}
+{{- range include "gdp.plugin.values" . | fromJsonArray }}
+{{- $unset := kindIs "invalid" (index . 1) }}
+{{- include "gdp.env" (and $unset $waits (eq (index . 0) "FAIL_ON_INIT_ERROR") | ternary (list (index . 0) false) .) }}
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
