@@ -5,6 +5,7 @@ touching a client. One thread owns the plan and gives orders; each GPU's keeper 
 """
 
 import logging
+import math
 import queue
 import signal
 import time
@@ -72,6 +73,17 @@ class Orders:
                 self.keepers[uuid] = self._start(uuid)
             self.keepers[uuid].follow(Order(needed.get(uuid), held_by(held, uuid)))
 
+    def end(self) -> Mapping[str, Keeper]:
+        """Have every GPU's daemon ended; returns who does it.
+
+        Also of GPUs for which no order was given yet: a stop may come before driver and kubelet have answered.
+        """
+        for uuid in sorted(owned(self._root).difference(self.keepers)):
+            self.keepers[uuid] = self._start(uuid)
+        for keeper in self.keepers.values():
+            keeper.end()
+        return dict(self.keepers)
+
 
 def held_by(held: Held, gpu_uuid: str) -> str:
     """Which pods' devices keep a GPU as it is; empty when none does."""
@@ -99,15 +111,19 @@ class Supervisor:
         self._config: Config | None = None
         self._snapshot: Snapshot | None = None
         self._holding = Holding()
-        self._held_known = False
+        self._held_read_at = -math.inf
+        self._planned_at = 0.0
         self._needed: Mapping[str, MpsDaemon] = {}
         self._plan_problems: tuple[str, ...] = ()
         self._driver_problem = ""
         self._reload_asked = False
+        self._read_held: Callable[[], None] = lambda: None
 
     def run(self) -> Ended:
         """Supervise until a signal comes; returns why it ended. Must be called from the main thread."""
         settings = self._settings
+        # First of all: who is told to end has daemons of an earlier supervisor to end.
+        self._listen_to_signals()
         log.info("gpu-device-plugin mps %s starts; driver %s, MPS root %s", __version__, settings.driver, self._root)
         try:
             data, problem = self._first_config()
@@ -126,9 +142,9 @@ class Supervisor:
             sources, lambda timeout_s: True, self._inbox.put, monotonic=self._monotonic, on_death=self._died
         )
         held_feed.every(HELD_INTERVAL_S)
+        self._read_held = held_feed.request
         config_feed = self._config_feed()
         orders = Orders(self._root, partial(self._start_keeper, modes))
-        self._listen_to_signals()
         giver = spawn("mps-orders", partial(self._give_orders, orders), self._died)
         driver_feed.start()
         held_feed.start()
@@ -192,13 +208,14 @@ class Supervisor:
                 return
             if event is not None:
                 self._learn(event)
-            if self._snapshot is not None and self._config is not None and self._held_known:
+            # What was read before a plan is no word on the shares that were given out until then, on the old terms.
+            if self._snapshot is not None and self._config is not None and self._held_read_at >= self._planned_at:
                 orders.give(self._needed, self._holding.held)
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, HeldRead):
             self._holding = self._holding.after(event, kubelet_settled=True)
-            self._held_known = True
+            self._held_read_at = event.began_at
         elif isinstance(event, KubeletCame):
             self._holding = self._holding.kubelet_started()
         elif isinstance(event, SnapshotTaken):
@@ -246,6 +263,8 @@ class Supervisor:
         needed = {daemon.gpu_uuid: daemon for daemon in daemons(plan)}
         if needed != self._needed:
             log.info("%d GPUs need an MPS control daemon", len(needed))
+            self._planned_at = self._monotonic()
+            self._read_held()
         self._needed = needed
 
     def _start_keeper(self, modes: ComputeModes, gpu_uuid: str) -> Keeper:
@@ -257,10 +276,7 @@ class Supervisor:
 
     def _end_keepers(self, orders: Orders) -> None:
         deadline = self._monotonic() + STOP_S
-        keepers = dict(orders.keepers)
-        for keeper in keepers.values():
-            keeper.end()
-        for uuid, keeper in keepers.items():
+        for uuid, keeper in orders.end().items():
             if not keeper.done.wait(max(0.0, deadline - self._monotonic())):
                 log.warning("%s: its daemon is left behind; the next start puts the compute mode back", uuid)
 

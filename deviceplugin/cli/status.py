@@ -66,7 +66,7 @@ def render(document: Document) -> Iterator[str]:
     yield from _render_gpus(document)
     yield from _render_health(document["health"])
     yield from _render_resources(document)
-    yield from _render_mps(document.get("mps", []))
+    yield from _render_mps(document)
     if document["waiting"]:
         yield "waiting:"
         yield from (f"  {item['what']}: waits for {item['waits_for']}" for item in document["waiting"])
@@ -178,11 +178,14 @@ def _render_holders(resource: Document) -> Iterator[str]:
         yield f"      held by {pod or 'a pod not listed yet'}: {', '.join(ids)}{draining}"
 
 
-def _render_mps(gpus: list[Document]) -> Iterator[str]:
+def _render_mps(document: Document) -> Iterator[str]:
     """The control daemons, by what the MPS supervisor says that it does, and the clients that wait for a server."""
-    if gpus:
-        yield "MPS control daemons, as their supervisor says:"
-    for gpu in gpus:
+    if not document.get("mps"):
+        return
+    yield "MPS control daemons, as their supervisor says:"
+    shared = [one for one in (document["plan"] or {}).get("resources", []) if one["mode"] == "mps"]
+    yield from (f"  note: {note}" for note in dict.fromkeys(note for one in shared for note in one["notes"]))
+    for gpu in document["mps"]:
         kept = gpu["supervisor"]
         if kept is None:
             yield f"  {gpu['daemon']}: no MPS supervisor says anything of it"

@@ -85,7 +85,7 @@ class Keeper:
             self._teller.tell(self._name(), self._runner, self.problem)
             self._wake.wait(LOOK_S)
             self._wake.clear()
-        if self._ending and taken_over:
+        if self._ending and (taken_over or self._tried(self._take_over)):
             held = self._order is None or self._order.held_by
             # The record of shares that are held stays, so that the next supervisor serves them again.
             self._tried(self._put_back if held else self._leave)

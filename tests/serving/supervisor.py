@@ -33,6 +33,7 @@ class Supervisor:
         self._args = args
         self._env = env or {}
         self._log = node.root / "supervisor.log"
+        self._log_from = 0
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -53,6 +54,7 @@ class Supervisor:
         """
         if not self._node.kubelet.running:
             self._node.kubelet.start()
+        self._log_from = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *program, "mps", *self._node.flags(), *self._args],
@@ -61,6 +63,10 @@ class Supervisor:
                 stderr=output,
             )
         return self
+
+    def wait_started(self) -> None:
+        """Waits until the newest one hears signals; one that is ended before leaves everything to the next."""
+        self.wait(lambda: b" starts; " in self._log.read_bytes()[self._log_from :])
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Signals it and returns its exit status."""

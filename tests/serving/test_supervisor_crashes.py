@@ -81,8 +81,8 @@ def test_what_a_dead_daemon_left_is_cleared_even_if_its_pid_is_in_use_again(driv
 
 CRASHES = {
     "before the daemon's start": ("subprocess.Popen", "-f", 0, False),
-    "before the daemon's pid is noted": ("os.rename", ".supervisor", 1, True),
-    "before the limits are noted": ("os.rename", ".supervisor", 2, True),
+    "before the daemon's pid is noted": ("os.rename", ".supervisor/compute-mode", 1, True),
+    "before the limits are noted": ("os.rename", ".supervisor/compute-mode", 2, True),
 }
 
 
@@ -204,3 +204,19 @@ def test_without_another_supervisor_the_records_are_removed_by_hand(driver: str)
         wait_healthy(node, shares(0, count=3))
         record_of(node, 1).unlink()
         wait_healthy(node, shares(0, 1, count=3))
+
+
+def test_a_stop_before_driver_and_kubelet_have_answered_ends_what_an_earlier_supervisor_left(driver: str) -> None:
+    with node_of(driver, config()) as node, Supervisor(node) as supervisor:
+        daemon, _ = supervisor.wait_serving(0)
+        supervisor.wait_serving(1)
+        supervisor.stop(signal.SIGKILL)
+        if driver == "nvml":
+            node.control.append("block nvmlDeviceGetCount 30")
+        else:
+            node.node_file.write_text("driver: {error: 9}")
+        supervisor.start()
+        supervisor.wait_started()
+        assert supervisor.stop() == 0
+        assert not started_at(daemon)
+        assert [supervisor.compute_mode(gpu) for gpu in (0, 1)] == [DEFAULT] * 2

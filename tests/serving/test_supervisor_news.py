@@ -38,6 +38,7 @@ def test_status_shows_what_runs_since_when_with_which_limits_and_restarts(driver
         assert (
             f"  GPU 0 ({GPU}): serves, pid {said['pid']} since {said['since']}, {said['limits']}, 1 restart\n" in shown
         )
+        assert "note: a control daemon serves one user id at a time unless it runs with -multiuser-server" in shown
         assert supervisor.stop() == 0
         node.wait_status(lambda status: not kept(status))
         shown = node.command("status", f"--status-socket={node.status_socket}").stdout
