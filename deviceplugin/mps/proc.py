@@ -12,10 +12,11 @@ _PROC: Final = Path("/proc")
 def started_at(pid: int) -> int:
     """When a process began, in clock ticks since boot; 0 when there is none, or only its remains (a zombie)."""
     try:
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        # The name in it is the process's own choice, and need be no text.
+        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def program(pid: int) -> str:
