@@ -12,7 +12,10 @@ from deviceplugin.errors import DriverError, UsageError
 from deviceplugin.model.computemode import ComputeMode
 
 _ADVICE = {
-    pynvml.NVML_ERROR_NO_PERMISSION: "the container needs root and the capability SYS_ADMIN to set compute modes",
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "the container needs root and the capability SYS_ADMIN to set compute modes; the chart gives both unless "
+        "mps.securityContext in its values says otherwise"
+    ),
     pynvml.NVML_ERROR_NOT_SUPPORTED: "this GPU's compute mode can't be changed: MIG is on, or the product has none",
 }
 

@@ -59,7 +59,8 @@ def test_a_refusal_says_what_is_needed(tmp_path: Path) -> None:
     (tmp_path / "faults").write_text("fail nvmlDeviceSetComputeMode 4\n")
     (said,) = run(tmp_path, "nvml", f"{gpu_uuid(0)}=DEFAULT")
     assert said.startswith("nvmlDeviceSetComputeMode: Insufficient Permissions")
-    assert said.endswith("the container needs root and the capability SYS_ADMIN to set compute modes")
+    assert "the container needs root and the capability SYS_ADMIN to set compute modes; " in said
+    assert "mps.securityContext" in said
     (said,) = run(tmp_path, "nvml", "GPU-none")
     assert "Not Found" in said
 
