@@ -91,7 +91,7 @@ class HeldFeed:
             except KubeletError as error:
                 problems.append(str(error))
         else:
-            problems.append("an Allocate is running, and PodResources List during one loses its ids (contract A14)")
+            problems.append("an Allocate may be running, and PodResources List during one loses its ids (contract A14)")
         try:
             # After List: what it pruned is gone from the kubelet's table, though not yet from this file.
             checkpointed = self._sources.checkpoint()

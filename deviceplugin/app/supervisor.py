@@ -73,6 +73,10 @@ class Orders:
                 self.keepers[uuid] = self._start(uuid)
             self.keepers[uuid].follow(Order(needed.get(uuid), held_by(held, uuid)))
 
+    def disputed(self) -> bool:
+        """Whether a GPU is not yet as it was ordered."""
+        return any(keeper.problem or not keeper.settled for keeper in self.keepers.values())
+
     def end(self) -> Mapping[str, Keeper]:
         """Have every GPU's daemon ended; returns who does it.
 
@@ -118,6 +122,8 @@ class Supervisor:
         self._driver_problem = ""
         self._reload_asked = False
         self._read_held: Callable[[], None] = lambda: None
+        # Something is to be started, changed or ended, and who holds shares decides it.
+        self._in_doubt = True
 
     def run(self) -> Ended:
         """Supervise until a signal comes; returns why it ended. Must be called from the main thread."""
@@ -137,9 +143,9 @@ class Supervisor:
         driver_feed = DriverFeed(
             driver, self._inbox.put, monotonic=self._monotonic, on_death=self._died, on_upgrade=self._upgraded
         )
-        # Only the plugin answers Allocates; here none of them is ever running.
+        # Allocates are the plugin's: whether one is running is not known here, so List is asked seldom (contract A14).
         held_feed = HeldFeed(
-            sources, lambda timeout_s: True, self._inbox.put, monotonic=self._monotonic, on_death=self._died
+            sources, lambda timeout_s: self._in_doubt, self._inbox.put, monotonic=self._monotonic, on_death=self._died
         )
         held_feed.every(HELD_INTERVAL_S)
         self._read_held = held_feed.request
@@ -159,6 +165,7 @@ class Supervisor:
                 feed.stop()
         if not ended.again:
             # Else the daemons run on, and are taken over from their records.
+            self._in_doubt = True
             self._inbox.put(held_feed.read())  # what has been given out since the last read is to be served again
             self._inbox.put(Stop())
             giver.join(GIVER_S)
@@ -211,6 +218,8 @@ class Supervisor:
             # What was read before a plan is no word on the shares that were given out until then, on the old terms.
             if self._snapshot is not None and self._config is not None and self._held_read_at >= self._planned_at:
                 orders.give(self._needed, self._holding.held)
+                # With nothing to change nobody need know who holds what; the checkpoint errs on the safe side.
+                self._in_doubt = orders.disputed()
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, HeldRead):
@@ -264,6 +273,7 @@ class Supervisor:
         if needed != self._needed:
             log.info("%d GPUs need an MPS control daemon", len(needed))
             self._planned_at = self._monotonic()
+            self._in_doubt = True
             self._read_held()
         self._needed = needed
 

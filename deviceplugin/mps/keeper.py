@@ -43,6 +43,11 @@ class Keeper:
         modes: of compute.
         multiuser: start daemons with -multiuser-server, as far as they know it.
         monotonic: seconds.
+
+    Attributes:
+        done: set when the GPU has left MPS, or at the end.
+        problem: what is not as ordered, or for whom it waits; empty when all is well.
+        settled: the last step has brought about what is ordered now.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Keeper:
         self._ending = False
         self.done = threading.Event()
         self.problem = ""
+        self.settled = False
         self._misses = 0
         self._unserved = ""
         self._ask_at = self._start_at = self._serving_since = 0.0
@@ -66,6 +72,7 @@ class Keeper:
     def follow(self, order: Order) -> None:
         """What to bring about from now on; safe from any thread."""
         if order != self._order:
+            self.settled = self.settled and self._order is not None and self._order.wanted == order.wanted
             self._order = order
             self._wake.set()
 
@@ -80,8 +87,10 @@ class Keeper:
         while not self._ending:
             order = self._order
             taken_over = taken_over or self._tried(self._take_over)
-            if taken_over and order and self._tried(partial(self._step, order)) and order.wanted is None:
+            reached = bool(taken_over and order and self._tried(partial(self._step, order)))
+            if reached and order and order.wanted is None:
                 break
+            self.settled = reached and order is self._order
             self._teller.tell(self._name(), self._runner, self.problem)
             self._wake.wait(LOOK_S)
             self._wake.clear()
