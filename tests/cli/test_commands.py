@@ -275,9 +275,9 @@ def test_serve_needs_no_output() -> None:
 def test_ctrl_c_is_no_traceback(tmp_path: Path) -> None:
     """In the middle of a command: `plan` waits here for somebody to write its node description."""
     os.mkfifo(tmp_path / "node")
-    plan = subprocess.Popen(
-        [*PROGRAM, "plan", f"--driver=simulated:{tmp_path}/node"], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-    )
+    # A shell has its background jobs ignore it, and what they start inherits that.
+    words = ["env", "--default-signal=INT", *PROGRAM, "plan", f"--driver=simulated:{tmp_path}/node"]
+    plan = subprocess.Popen(words, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     with plan, open(tmp_path / "node", "wb"):  # opens once it reads
         for _ in range(20):
             # Python loses one that comes between its last look for signals and the read; people press it again.
