@@ -4,11 +4,12 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from deviceplugin.config.chart_values import ChartValues, Fate, Verdict, read_chart_values
-from deviceplugin.config.load import parse_config, read_config_file
+from deviceplugin.config.chart_values import ChartValues, read_chart_values
+from deviceplugin.config.chart_verdicts import Fate, Verdict
+from deviceplugin.config.load import STANDARD_INPUT, parse_config, read_input, settings_in
 from deviceplugin.config.overrides import Overrides
-from deviceplugin.errors import ConfigError
-from deviceplugin.planning.nvidia import otherwise
+from deviceplugin.errors import ConfigError, UsageError
+from deviceplugin.planning.migration import ConfigFile, of_both, of_the_file
 
 HEADINGS = {
     Fate.REFUSED: "Refused: must be changed first",
@@ -26,42 +27,60 @@ def run(words: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="gpu-device-plugin migrate",
-        description=f"{__doc__} Exit status: 0: all stays, 3: something changes its meaning, 4: something is refused.",
+        description=f"{__doc__} Exit status: 0: all stays, 3: something changes its meaning, 4: something is refused, "
+        "1: a file can't be read.",
     )
-    parser.add_argument("values", metavar="VALUES", help="the values file of NVIDIA's chart")
-    parser.add_argument("config", metavar="CONFIG", nargs="?", help="the config file, where the values don't hold it")
+    parser.add_argument("values", metavar="VALUES", help="the values file of NVIDIA's chart; - is standard input")
+    parser.add_argument(
+        "config",
+        metavar="CONFIG",
+        nargs="?",
+        help="the config file, where the values don't hold it; - is standard input",
+    )
     options = parser.parse_args(words)
-    values = read_chart_values(read_config_file(options.values), Path(options.values).name)
-    verdicts = _verdicts(values, options.config)
+    if options.values == options.config == STANDARD_INPUT:
+        raise UsageError("found - for both files, expected it once: standard input is one file", 2)
+    source, data = read_input(options.values, "the values file of NVIDIA's chart")
+    verdicts = list(_verdicts(read_chart_values(data, Path(source).name), options.config))
     print("\n".join(render(verdicts)))
-    return EXIT_STATUS[max((verdict.fate for verdict in verdicts), default=Fate.STAYS)]
+    return EXIT_STATUS[max(verdict.fate for verdict in verdicts)]
 
 
-def _verdicts(values: ChartValues, config: str | None) -> list[Verdict]:
-    """What becomes of the values, of what they say above any file, and of each file."""
+def _verdicts(values: ChartValues, config: str | None) -> Iterator[Verdict]:
+    """What becomes of the values, of what they say above any file, of each file, and of the ones by the others."""
     files = [(f"config.map.{name}", str(text).encode()) for name, text in values.files.items()]
     if config is not None:
-        files.append((Path(config).name, read_config_file(config)))
-    above = list(_judge_file(None, b"", values.overrides))
-    refused = {verdict.key for verdict in above if verdict.fate is Fate.REFUSED}
-    found = [verdict for verdict in values.verdicts if verdict.key not in refused] + above
-    for source, data in files:
-        found += _judge_file(source, data, Overrides())
-    return found
+        source, data = read_input(config, "the config file")
+        files.append((Path(source).name, data))
+    _, above = _judge_file(None, b"", values.overrides)
+    # What they may not set has been said: a file is judged without it.
+    overrides = Overrides() if above else values.overrides
+    judged = [_judge_file(source, data, overrides) for source, data in files]
+    good = [file for file, _ in judged if file is not None]
+    both = list(of_both(values, good[-1] if good else None))
+    said = {verdict.key for verdict in (*above, *both)}
+    yield from (verdict for verdict in values.verdicts if verdict.key not in said)
+    yield from above
+    for file, found in judged:
+        yield from found
+        if file is not None:
+            yield from of_the_file(file)
+    yield from both
 
 
-def _judge_file(source: str | None, data: bytes, overrides: Overrides) -> Iterator[Verdict]:
+def _judge_file(source: str | None, data: bytes, overrides: Overrides) -> tuple[ConfigFile | None, list[Verdict]]:
+    """What a file makes, None when there is none or nothing can be made of it, and what is wrong with it."""
     try:
         config = parse_config(data, source, overrides, lenient=True)
     except ConfigError as error:
-        yield from (_refused(problem) for problem in error.problems)
-        return
-    for warning in config.warnings:
-        yield _refused(f"{warning}; NVIDIA's plugin ignores it; remove it, or set configStrictness: lenient meanwhile")
-    for one in otherwise(config):
-        yield Verdict(Fate.CHANGES, one.key, f"NVIDIA's plugin {one.nvidia}; here it takes effect")
-    if source is not None:
-        yield Verdict(Fate.STAYS, source, "every other key: same key, same meaning")
+        return None, [_refused(problem) for problem in error.problems]
+    warnings = [
+        _refused(f"{warning}; NVIDIA's plugin ignores it; remove it, or set configStrictness: lenient meanwhile")
+        for warning in config.warnings
+    ]
+    if source is None:
+        return None, warnings
+    return ConfigFile(source, config, settings_in(data, source)), warnings
 
 
 def _refused(problem: str) -> Verdict:
@@ -78,5 +97,3 @@ def render(verdicts: list[Verdict]) -> Iterator[str]:
             yield from (
                 f"  {verdict.key}: {verdict.text}" if verdict.text else f"  {verdict.key}" for verdict in of_fate
             )
-    if not verdicts:
-        yield "Nothing is set: NVIDIA's defaults, and ours where docs/install.md says so."

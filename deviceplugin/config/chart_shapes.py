@@ -104,6 +104,29 @@ _SCHEDULING = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDurin
 _NODE_AFFINITY = dict(zip(_SCHEDULING, (_mapping(nodeSelectorTerms=_list(_TERM)), _list(MAPPING)), strict=True))
 _POD_AFFINITY = dict.fromkeys(_SCHEDULING, _list(MAPPING))
 
+_OURS: Mapping[str, Shape] = {
+    "podLabels": TEXTS,
+    "rolloutOnConfigChange": FLAG,
+    "configStrictness": _choice("strict", "lenient"),
+    "extraEnv": _list(_mapping(name=TEXT)),
+    **dict.fromkeys(("privileges", "kubelet", "log", "healthChecks", "probes"), MAPPING),
+    "privileges.mig": FLAG,
+    "kubelet.rootDir": TEXT,
+    "kubelet.devicePluginsDir": TEXT,
+    "log.format": _choice("text", "json"),
+    "log.level": _choice("debug", "info", "warning", "error"),
+    "healthChecks.disable": TEXT,
+    "healthChecks.enable": TEXT,
+    "probes.readiness": _mapping(),
+    "probes.liveness": _mapping(),
+    "mps.enabled": FLAG,
+    "mps.securityContext": MAPPING,
+    "mps.resources": _mapping(requests=QUANTITIES, limits=QUANTITIES, claims=_list(_mapping(name=TEXT))),
+    "mps.shmSize": TEXT,
+    "cdi.enabled": FLAG,
+}
+"""Of the values that only our chart has."""
+
 SHAPES: Final[Mapping[str, Shape]] = {
     "config": MAPPING,
     "config.name": TEXT,
@@ -152,6 +175,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "namespace": TEXT,
     "gfd": MAPPING,
     "nfd": MAPPING,
+    **_OURS,
 }
 """By path, of all but the settings of the plugin itself, whose types config.options has."""
 

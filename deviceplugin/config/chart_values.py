@@ -6,12 +6,11 @@ deploy/helm/gpu-device-plugin does what this says; a test holds the two together
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from deviceplugin.config.chart_shapes import problems, shown
-from deviceplugin.config.document import join_path, load_plain
-from deviceplugin.config.memory import MIB, parse_memory_mib
+from deviceplugin.config.chart_verdicts import Fate, Verdict, ruled, unset
+from deviceplugin.config.document import MappingNode, Scalar, join_path, load_document, quote, to_plain
 from deviceplugin.config.model import Origin
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
 from deviceplugin.config.overrides import Given, Overrides
@@ -21,41 +20,33 @@ from deviceplugin.config.types import Boolean, ListOf, Type
 from deviceplugin.errors import ConfigError
 
 
-class Fate(IntEnum):
-    """What becomes of a setting; a greater one is worse."""
-
-    STAYS = 0
-    CHANGES = 1
-    REFUSED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What becomes of one setting.
-
-    Attributes:
-        key: its path, with file and line where they are known.
-        text: what happens, and what to do where something must be done.
-    """
-
-    fate: Fate
-    key: str
-    text: str
-
-
 @dataclass(frozen=True, slots=True)
 class ChartValues:
     """A values file as it concerns the plugin.
 
     Attributes:
-        verdicts: of every key that is set, in the order of the file.
-        files: config files that it carries, by name.
-        overrides: what it sets above the file, as the chart does by variables.
+        verdicts: of every key that is set, in the order of the file, and of what is not set and has another default.
+        given: every value that is set, by path; null too.
+        lines: where each stands, by path, from 1.
+        source: the file's name, for messages.
+        overrides: what it sets above the config file, as the chart does by variables.
     """
 
     verdicts: tuple[Verdict, ...]
-    files: Mapping[str, str]
+    given: Mapping[str, Any]
+    lines: Mapping[str, int]
+    source: str
     overrides: Overrides
+
+    def where(self, path: str) -> str:
+        """A path for messages, with file and line where it is set."""
+        return _where(path, self.source, self.lines)
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The config files that it carries, by name."""
+        files = self.given.get("config.map")
+        return {name: text for name, text in files.items() if isinstance(text, str)} if isinstance(files, dict) else {}
 
 
 _SETTINGS = {
@@ -87,6 +78,24 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "cdi": ("nvidiaHookPath", "featureFlags"),
     "resources": ("requests", "limits", "claims"),
 }
+_OURS: Mapping[str, tuple[str, ...]] = {
+    "podLabels": (),
+    "rolloutOnConfigChange": (),
+    "configStrictness": (),
+    "extraEnv": (),
+    "privileges": ("mig",),
+    "kubelet": ("rootDir", "devicePluginsDir"),
+    "log": ("format", "level"),
+    "healthChecks": ("disable", "enable"),
+    "probes": ("readiness", "liveness"),
+    "mps": ("enabled", "securityContext", "resources", "shmSize"),
+    "cdi": ("enabled",),
+}
+"""What only our chart has; a file that has been made ready for it holds them already."""
+_OPERATORS = frozenset(
+    ("operator", "driver", "toolkit", "dcgm", "dcgmExporter", "migManager", "validator", "vgpuManager")
+)
+"""Keys that the GPU operator's chart has and the plugin's has not."""
 _NEEDED = frozenset(("config", "image", "image.repository", "devicePlugin", "mps", "mps.root", "cdi"))
 """What neither chart can do without: null there removes the default."""
 _WHOLE = (
@@ -131,11 +140,6 @@ _ELSEWHERE = {
     "nfd": "Node Feature Discovery is not part of our chart: remove the key, and install it with its own chart, or "
     "label nodes by hand (nvidia.com/gpu.present=true)",
 }
-LEAST_MEMORY_MIB = 80
-_MEMORY = (
-    "Our process has about 50 MiB, NVIDIA's 17: the chart refuses less than 80Mi; remove the key for ours (request "
-    "64Mi, limit 128Mi). It is not the MPS supervisor's any more: that has mps.resources, and no limit by itself"
-)
 
 
 def read_chart_values(data: bytes, source: str) -> ChartValues:
@@ -143,25 +147,68 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
 
     Takes the bytes of a values file and its name for messages. Raises ConfigError when it is no YAML mapping.
     """
-    values = load_plain(data, source)
-    if values is None:
-        values = {}
-    if not isinstance(values, dict):
-        raise ConfigError((f"{source}: found a {type(values).__name__}, expected the values of a chart: a mapping",))
-    given = dict(_given(values))
-    files = given.get("config.map")
-    settings = {path: given[path] for path in _SETTINGS if given.get(path) is not None}
+    root = load_document(data, source)
+    if isinstance(root, Scalar) and root.value is None:
+        root = MappingNode((), root.line)
+    if not isinstance(root, MappingNode):
+        found = type(to_plain(root)).__name__
+        raise ConfigError((f"{source}: found a {found}, expected the values of a chart: a mapping",))
+    _refuse_other_files(root, source)
+    values = list(_given(root))
+    given = {path: value for path, _, value in values}
+    lines = {path: line for path, line, _ in values}
     return ChartValues(
-        tuple(_judge(path, value, given, source) for path, value in given.items() if _asks(path, value)),
-        {name: text for name, text in files.items() if isinstance(text, str)} if isinstance(files, dict) else {},
-        Overrides(
+        verdicts=(
+            *(
+                _judge(path, value, given, _where(path, source, lines))
+                for path, value in given.items()
+                if _asks(path, value)
+            ),
+            *unset(given, source),
+        ),
+        given=given,
+        lines=lines,
+        source=source,
+        overrides=Overrides(
             {
-                _SETTINGS[path]: Given(_setting(path, value), Origin(f"{source}: {path}"))
-                for path, value in settings.items()
-                if not _problem(path, value)
+                setting: Given(_setting(path, given[path]), Origin(path, source, lines[path]))
+                for path, setting in _SETTINGS.items()
+                if given.get(path) is not None and not _problem(path, given[path])
             }
         ),
     )
+
+
+def _where(path: str, source: str, lines: Mapping[str, int]) -> str:
+    return str(Origin(path, source, lines[path])) if path in lines else f"{source}: {path}"
+
+
+def _refuse_other_files(root: MappingNode, source: str) -> None:
+    """Raises ConfigError for what people have at hand besides, instead of a verdict on each of its keys."""
+
+    def found(what: str, cure: str) -> ConfigError:
+        return ConfigError((f"{source}:{root.line}: found {what}, expected the values of NVIDIA's chart: {cure}",))
+
+    def text(key: str) -> str:
+        node = root.get(key)
+        return node.text if isinstance(node, Scalar) else ""
+
+    keys = {entry.key for entry in root.entries}
+    if text("apiVersion") and text("kind"):
+        raise found(
+            f"a Kubernetes manifest (kind {quote(text('kind'))})",
+            "give the values in it, or an empty file where there is no Helm, and the config file after it",
+        )
+    if text("version").startswith("v") and not keys & _SECTIONS.keys():
+        raise found("a config file of the plugin (`version:`)", "give that second: migrate VALUES CONFIG")
+    if len(keys & _OPERATORS) > 1:
+        raise found(
+            "the values of the GPU operator", "see docs/migration.md, From the GPU operator; its device plugin has none"
+        )
+    for entry in root.entries:
+        below = {inner.key for inner in entry.value.entries} if isinstance(entry.value, MappingNode) else set()
+        if len(root.entries) == 1 and not _is_known(entry.key, "") and below & {*_KNOWN, *_OURS}:
+            raise found(f"them below {quote(entry.key)}, as of a chart that has it in it", "give what stands below")
 
 
 def _asks(path: str, value: Any) -> bool:
@@ -175,8 +222,13 @@ def _asks(path: str, value: Any) -> bool:
 
 
 def _is_known(section: str, key: str) -> bool:
-    """Whether NVIDIA's chart has such a value, outside what is not part of ours."""
-    return section in _KNOWN and (not key or key in _SECTIONS.get(section, ()))
+    """Whether a chart has such a value, outside what is not part of ours."""
+    return _is_ours(section, key) or (section in _KNOWN and (not key or key in _SECTIONS.get(section, ())))
+
+
+def _is_ours(section: str, key: str) -> bool:
+    """Whether only our chart has such a value."""
+    return (not key and section in _OURS.keys() - {*_SECTIONS}) or key in _OURS.get(section, ())
 
 
 def _is_nvidias_default(section: str, key: str, value: Any) -> bool:
@@ -210,18 +262,22 @@ def _problem(path: str, value: Any) -> str:
     return "; ".join(problems(path, value))
 
 
-def _given(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value by its path, as deep as a key has a meaning of its own."""
-    for key, value in values.items():
-        if isinstance(value, dict) and (key in _SECTIONS or key in _ELSEWHERE):
-            yield from ((join_path(key, below), deeper) for below, deeper in value.items())
+def _given(root: MappingNode) -> Iterator[tuple[str, int, Any]]:
+    """Path, line and value of everything that is set, as deep as a key has a meaning of its own."""
+    for entry in root.entries:
+        if isinstance(entry.value, MappingNode) and _has_keys(entry.key):
+            for below in entry.value.entries:
+                yield join_path(entry.key, below.key), below.line, to_plain(below.value)
         else:
-            yield key, value
+            yield entry.key, entry.line, to_plain(entry.value)
 
 
-def _judge(path: str, value: Any, given: Mapping[str, Any], source: str) -> Verdict:
+def _has_keys(section: str) -> bool:
+    return section in _SECTIONS or section in _ELSEWHERE or bool(_OURS.get(section))
+
+
+def _judge(path: str, value: Any, given: Mapping[str, Any], where: str) -> Verdict:
     section, _, key = path.partition(".")
-    where = f"{source}: {path}"
     if section in _ELSEWHERE:
         if _is_nvidias_default(section, key, value):
             return Verdict(Fate.STAYS, where, "NVIDIA's default; asks for nothing")
@@ -229,87 +285,12 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], source: str) -> Verd
             Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {_ELSEWHERE[section]}"
         )
     if not _is_known(section, key):
-        options = _SECTIONS[section] if key else _KNOWN
+        options = (*_SECTIONS.get(section, ()), *_OURS.get(section, ())) if key else (*_KNOWN, *_OURS)
         near = nearest(key or section, options)
         hint = f"; did you mean {near}?" if near else "; remove it"
         return Verdict(Fate.REFUSED, where, f"no value of NVIDIA's chart, which ignores it; ours refuses it{hint}")
     if problem := _problem(path, value):
         return Verdict(Fate.REFUSED, where, problem)
-    special = _SPECIAL.get(path)
-    return (special and special(where, value, given)) or Verdict(Fate.STAYS, where, "same key, same meaning")
-
-
-def _image(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
-    if "nvidia" in str(value) and "k8s-device-plugin" in str(value):
-        return Verdict(Fate.REFUSED, where, "names NVIDIA's image: set it to where ours is, and remove image.tag")
-    return None
-
-
-def _tag(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
-    return Verdict(Fate.CHANGES, where, "a version of NVIDIA's means nothing to our image: remove it")
-
-
-def _files(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
-    if len(value) > 1:
-        kept = given.get("config.default") or ("default" if "default" in value else "")
-        others = ", ".join(name for name in value if name != kept)
-        text = "choosing a file by the node label nvidia.com/device-plugin.config is not offered: remove all but one "
-        return Verdict(Fate.REFUSED, where, f"{text}(found {others} too), or install once for each node group")
-    return Verdict(Fate.CHANGES, where, "an edit no longer replaces the pods: the plugin reads it")
-
-
-def _name(where: str, _: Any, given: Mapping[str, Any]) -> Verdict | None:
-    if not given.get("config.default"):
-        return Verdict(Fate.REFUSED, where, "set config.default to the key that is the file: our chart can't look")
-    return Verdict(
-        Fate.CHANGES, where, "the rights that the file needs must be values: privileges.mig, cdi.enabled, ..."
-    )
-
-
-def _memory(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
-    limit = value.get("memory") if isinstance(value, dict) else None
-    if limit is None:
-        return None
-    fate = Fate.REFUSED if _mib(limit) < LEAST_MEMORY_MIB else Fate.CHANGES
-    return Verdict(fate, where, f"found memory: {limit}. {_MEMORY}")
-
-
-def _mib(quantity: Any) -> int:
-    """Of a memory limit; what is no quantity is the API server's business."""
-    if isinstance(quantity, int):
-        return quantity // MIB
-    try:
-        return parse_memory_mib(str(quantity))
-    except ValueError:
-        return LEAST_MEMORY_MIB
-
-
-def _surge(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
-    rolling = value.get("rollingUpdate") if isinstance(value, dict) else None
-    surge = rolling.get("maxSurge") if isinstance(rolling, dict) else None
-    if str(surge or 0) in ("0", "0%"):
-        return None
-    text = f"found rollingUpdate.maxSurge: {surge}, expected 0: two plugins on a node take it from each other"
-    return Verdict(Fate.REFUSED, where, text)
-
-
-def _namespace(where: str, _: Any, __: Mapping[str, Any]) -> Verdict:
-    return Verdict(Fate.REFUSED, where, "as by NVIDIA's chart: use helm's --namespace")
-
-
-def _fail(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
-    if value is True:
-        return Verdict(Fate.STAYS, where, "a failed start ends the process; our default is to wait, not ready")
-    return None
-
-
-_SPECIAL = {
-    "updateStrategy": _surge,
-    "image.repository": _image,
-    "image.tag": _tag,
-    "config.map": _files,
-    "config.name": _name,
-    "resources.limits": _memory,
-    "namespace": _namespace,
-    "failOnInitError": _fail,
-}
+    if _is_ours(section, key):
+        return Verdict(Fate.STAYS, where, "a value of our chart; NVIDIA's ignores it")
+    return ruled(path, where, value, given) or Verdict(Fate.STAYS, where, "same key, same meaning")

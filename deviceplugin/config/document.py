@@ -137,10 +137,10 @@ def parse_document(data: bytes, source: str) -> Node:
     return _Builder(_decode(data, source), source).document()
 
 
-def load_plain(data: bytes, source: str) -> Plain:
-    """Read a document into plain dicts, lists and scalars, within the bounds of `parse_document`.
+def load_document(data: bytes, source: str) -> Node:
+    """Read a document in which no key stands twice, within the bounds of `parse_document`.
 
-    For callers that check the content themselves. Repeated keys are refused. Raises ConfigError.
+    For callers that check the content themselves. Raises ConfigError, with every repeated key.
     """
     root = parse_document(data, source)
     problems = tuple(
@@ -150,7 +150,7 @@ def load_plain(data: bytes, source: str) -> Plain:
     )
     if problems:
         raise ConfigError(problems)
-    return to_plain(root)
+    return root
 
 
 def to_plain(node: Node) -> Plain:
@@ -183,7 +183,7 @@ def repeated_keys(node: Node, path: str = "") -> Iterator[tuple[str, Repeat]]:
 
 
 def dump_document(value: Plain) -> str:
-    """YAML text in block style that `load_plain` reads back to an equal value.
+    """YAML text in block style that `load_document` reads back to an equal value.
 
     Takes dicts with string keys, lists, strings, whole numbers, floats, booleans, None. Text is quoted wherever YAML
     1.1 or 1.2 would take it for something else. Raises TypeError for other values.

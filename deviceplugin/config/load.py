@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,11 +50,21 @@ def load_config(path: str | None, overrides: Overrides | None = None, *, lenient
     Takes the file's path; `-` is standard input, None means there is none. Raises ConfigError as `read_config_file` and
     `parse_config` do.
     """
+    if path is None:
+        return parse_config(b"", None, overrides, lenient=lenient)
+    source, data = read_input(path, "the config file")
+    return parse_config(data, source, overrides, lenient=lenient)
+
+
+def read_input(path: str, what: str) -> tuple[str, bytes]:
+    """What a command was given to read: its name for messages, and at most one byte more than is allowed of it.
+
+    Takes a file's path, or `-` for standard input, and what is expected there. Raises ConfigError as
+    `read_config_file` does.
+    """
     if path == STANDARD_INPUT:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
-        return parse_config(data, "standard input", overrides, lenient=lenient)
-    data = b"" if path is None else read_config_file(path)
-    return parse_config(data, path, overrides, lenient=lenient)
+        return "standard input", sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
+    return path, read_config_file(path, f"{what}, or - for standard input", "check the path")
 
 
 def parse_config(
@@ -84,6 +94,17 @@ def parse_config(
     return _finish(values, reader, overrides or Overrides(), source=source, text=data.decode("utf-8-sig"))
 
 
+def settings_in(data: bytes, source: str) -> Mapping[str, object]:
+    """The plugin settings that a file itself gives, by path in it (`flags.failOnInitError`).
+
+    Takes what `parse_config` has taken.
+    """
+    root = parse_document(data, source)
+    assert isinstance(root, MappingNode), "parse_config refuses all else"
+    values = Reader(source, lenient=True).read(root, ROOT)
+    return {path: given.value for path, given in _file_settings(values)}
+
+
 def _manifest(root: MappingNode, source: str) -> str:
     """What is wrong with a Kubernetes object in place of the config that it carries."""
     kind, data = root.get("kind"), root.get("data")
@@ -96,41 +117,44 @@ def _manifest(root: MappingNode, source: str) -> str:
     )
 
 
-def read_config_file(path: str) -> bytes:
+def read_config_file(
+    path: str,
+    what: str = "the config file",
+    missing: str = "check the path, and the ConfigMap's key and volume mount",
+) -> bytes:
     """The bytes of a config file, for `parse_config`.
 
     At most one byte more than is allowed is read. Never waits: a FIFO or device at the path is refused. Raises
     ConfigError for a file that is missing, not a file or not readable, with what to do.
+
+    Takes the path and, for messages, what is expected there, and what to do where nothing is.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-                raise ConfigError((_not_a_file(path, is_directory=is_directory),))
+                raise ConfigError((_not_a_file(path, what, is_directory=is_directory),))
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         if error.errno == errno.EISDIR:
-            raise ConfigError((_not_a_file(path, is_directory=True),)) from None
-        raise ConfigError((f"{path}: found {_reason(error, path)}",)) from None
+            raise ConfigError((_not_a_file(path, what, is_directory=True),)) from None
+        raise ConfigError((f"{path}: found {_reason(error, path, what, missing)}",)) from None
     except ValueError:
         raise ConfigError((f"{path!r}: found a NUL character in the path, expected the path of a file",)) from None
 
 
-def _reason(error: OSError, path: str) -> str:
+def _reason(error: OSError, path: str, what: str, missing: str) -> str:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         directory = next((parent for parent in Path(path).parents if os.path.isdir(parent)), Path("/"))
-        return (
-            f"no such file (the nearest directory that exists is {directory}), expected the config file: check the "
-            "path, and the ConfigMap's key and volume mount"
-        )
+        return f"no such file (the nearest directory that exists is {directory}), expected {what}: {missing}"
     return f"that it can't be read ({os.strerror(error.errno or 0)}), expected a file that this process may read"
 
 
-def _not_a_file(path: str, *, is_directory: bool) -> str:
+def _not_a_file(path: str, what: str, *, is_directory: bool) -> str:
     if is_directory:
         return f"{path}: found a directory, expected a file: give the path of the file in it"
-    return f"{path}: found something that is not a regular file, expected the config file"
+    return f"{path}: found something that is not a regular file, expected {what}"
 
 
 def _finish(values: Values, reader: Reader, overrides: Overrides, *, source: str | None, text: str) -> Config:

@@ -14,26 +14,34 @@ class Otherwise:
     Attributes:
         key: with file and line where it is known.
         nvidia: what NVIDIA's plugin does with it.
+        here: what becomes of it here.
     """
 
     key: str
     nvidia: str
+    here: str = "it takes effect"
 
 
 def otherwise(config: Config) -> tuple[Otherwise, ...]:
     """Every key of a config that NVIDIA's plugin ignores or reads otherwise, in the order of its sections."""
-    return tuple(Otherwise(key, nvidia) for key, nvidia in _differences(config))
+    return tuple(_differences(config))
 
 
-def _differences(config: Config) -> Iterator[tuple[str, str]]:
+def _differences(config: Config) -> Iterator[Otherwise]:
     if config.flags.shared_devices_allocation_policy is AllocationPolicy.SPREAD:
-        yield "sharedDevicesAllocationPolicy", "refuses `spread` and ends"
+        yield Otherwise("sharedDevicesAllocationPolicy", "refuses `spread` and ends")
     if config.devices.include or config.devices.exclude:
-        yield "devices", "ignores the key: it offers every GPU"
+        yield Otherwise("devices", "ignores the key: it offers every GPU")
     for pattern in (*config.gpu_patterns, *config.mig_patterns):
-        yield str(pattern.origin), "ignores it with a warning: GPUs and MIG instances keep their default names"
+        yield Otherwise(
+            str(pattern.origin), "ignores it with a warning: GPUs and MIG instances keep their default names"
+        )
     if config.time_slicing is not None and config.mps is not None:
-        yield str(config.time_slicing.origin), "ignores time-slicing without a word where sharing.mps stands as well"
+        yield Otherwise(
+            str(config.time_slicing.origin),
+            "ignores time-slicing without a word where sharing.mps stands as well",
+            "both take effect, each on its own GPUs",
+        )
     if config.mps is not None:
         yield from _mps_differences(config, config.mps)
     for sharing in (config.time_slicing, config.mps):
@@ -41,28 +49,40 @@ def _differences(config: Config) -> Iterator[tuple[str, str]]:
             yield from _entry_differences(sharing)
 
 
-def _mps_differences(config: Config, mps: Sharing) -> Iterator[tuple[str, str]]:
+def _mps_differences(config: Config, mps: Sharing) -> Iterator[Otherwise]:
     if config.flags.mig_strategy is MigStrategy.MIXED:
-        yield str(mps.origin), "ends at start: it refuses MPS with migStrategy mixed on any node"
-    yield str(mps.origin), "gives the MPS pipe and /dev/shm to containers with unshared GPUs too"
+        yield Otherwise(
+            str(mps.origin),
+            "ends at start: it refuses MPS with migStrategy mixed on any node",
+            "whole GPUs are shared by MPS beside MIG instances",
+        )
+    yield Otherwise(
+        str(mps.origin),
+        "gives the MPS pipe and /dev/shm to containers with unshared GPUs too",
+        "only containers with MPS shares get them",
+    )
 
 
-def _entry_differences(sharing: Sharing) -> Iterator[tuple[str, str]]:
+def _entry_differences(sharing: Sharing) -> Iterator[Otherwise]:
     seen: dict[str, Origin] = {}
     for entry in sharing.entries:
         origin = str(entry.origin)
         if entry.name in seen:
-            yield origin, f"lets it replace {seen[entry.name].path}, which names {entry.name} as well"
+            yield Otherwise(
+                origin,
+                f"lets it replace {seen[entry.name].path}, which names {entry.name} as well",
+                "both take effect, each on its own devices",
+            )
         seen[entry.name] = entry.origin
         if entry.selectors != (SelectAll(),):
-            yield f"{origin}.devices", f"ignores it with a warning: every {entry.name} is shared"
+            yield Otherwise(f"{origin}.devices", f"ignores it with a warning: every {entry.name} is shared")
         if entry.rename is not None:
             name = f"{entry.name}.shared" if sharing.rename_by_default else entry.name
-            yield f"{origin}.rename", f"ignores it with a warning: the shares are {name}"
+            yield Otherwise(f"{origin}.rename", f"ignores it with a warning: the shares are {name}")
         if entry.mode is Mode.MPS and entry.replicas == 1:
-            yield f"{origin}.replicas", "refuses the file: it wants at least 2"
+            yield Otherwise(f"{origin}.replicas", "refuses the file: it wants at least 2")
         for key in _own_keys(entry):
-            yield f"{origin}.{key}", "ignores the key"
+            yield Otherwise(f"{origin}.{key}", "ignores the key")
 
 
 def _own_keys(entry: SharingEntry) -> Iterator[str]:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.cli.main import main
-from deviceplugin.config.chart_values import Fate, read_chart_values
-from deviceplugin.config.document import dump_document
+from deviceplugin.config.chart_values import read_chart_values
+from deviceplugin.config.chart_verdicts import Fate
 from deviceplugin.errors import ConfigError
 
 TEXT, FLAG, NUMBER, LIST, MAP = "text", "flag", "number", "list", "map"
@@ -67,10 +67,10 @@ def below(path: str, value: Any) -> Any:
 
 @pytest.mark.parametrize(("path", "value"), sorted(WRONG, key=str))
 def test_a_wrong_type_is_an_error_with_key_found_and_expected(path: str, value: Any) -> None:
-    judged = read_chart_values(dump_document(below(path, value)).encode(), "v.yaml")
+    judged = read_chart_values(json.dumps(below(path, value)).encode(), "v.yaml")
     (refused,) = [one for one in judged.verdicts if one.fate is Fate.REFUSED]
     line = f"{refused.key}: {refused.text}"
-    assert line.startswith(f"v.yaml: {path.partition('.')[0]}")
+    assert line.startswith(f"v.yaml:1: {path.partition('.')[0]}")
     steps = [step for step in path.split(".") if step != "0"]
     assert all(step in line.partition(" found ")[0] for step in steps)
     assert "found " in line

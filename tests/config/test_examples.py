@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from deviceplugin.config.document import dump_document, load_plain
+from deviceplugin.config.document import dump_document, load_document, to_plain
 from deviceplugin.config.jsonschema import json_schema, render
 from deviceplugin.config.load import load_config
 from deviceplugin.config.model import SelectIndex
@@ -57,7 +57,9 @@ def test_the_schema_is_one() -> None:
 @pytest.mark.parametrize("path", EVERY_GOOD_FILE, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_the_schema_takes_what_the_loader_takes(path: Path) -> None:
     if loads(path):
-        assert [error.message for error in VALIDATOR.iter_errors(load_plain(path.read_bytes(), path.name))] == []
+        assert [
+            error.message for error in VALIDATOR.iter_errors(to_plain(load_document(path.read_bytes(), path.name)))
+        ] == []
 
 
 @pytest.mark.parametrize(

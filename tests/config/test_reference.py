@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.document import dump_document, load_plain
+from deviceplugin.config.document import dump_document, load_document, to_plain
 from deviceplugin.config.load import parse_config
 from deviceplugin.config.reference import EXAMPLES, render
 from deviceplugin.config.suggest import KNOWN_PATHS
@@ -47,6 +47,6 @@ def file_with(path: str, value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", LEAVES)
 def test_the_loader_takes_each_example(path: str) -> None:
-    value = load_plain(EXAMPLES[path].encode(), "example")
+    value = to_plain(load_document(EXAMPLES[path].encode(), "example"))
     parse_config(dump_document(file_with(path, value)).encode(), "example.yaml")
     assert f"| `{path.rpartition('.')[2]}: {EXAMPLES[path]}` |" in render()

@@ -1,8 +1,11 @@
 """Values of NVIDIA's chart: what becomes of each, and that the chart does the same."""
 
+import re
+
 import pytest
 
-from deviceplugin.config.chart_values import ChartValues, Fate, Verdict, read_chart_values
+from deviceplugin.config.chart_values import ChartValues, read_chart_values
+from deviceplugin.config.chart_verdicts import Fate, Verdict
 from deviceplugin.config.document import dump_document
 from deviceplugin.errors import ConfigError
 from tests.deploy.chart import Values, cases, refusal, render
@@ -14,9 +17,11 @@ def judge(values: Values) -> ChartValues:
 
 
 def verdict(values: Values, path: str) -> Verdict:
-    (found,) = (one for one in judge(values).verdicts if one.key == f"v.yaml: {path}")
+    (found,) = (one for one in judge(values).verdicts if re.fullmatch(rf"v\.yaml:\d+: {re.escape(path)}", one.key))
     return found
 
+
+OURS: Values = {"image": {"repository": "mine/gpu-device-plugin"}}
 
 # What this version does not offer yet is the business of config.notoffered, which the command asks as well.
 ELSEWHERE = {"cdi.featureFlags"}
@@ -32,6 +37,15 @@ def test_what_the_chart_refuses_is_refused(path: str) -> None:
 def test_what_the_chart_renders_is_not(path: str) -> None:
     values, _ = CHANGES[path]
     assert verdict(values, path).fate is not Fate.REFUSED
+
+
+@pytest.mark.parametrize("path", sorted(CHANGES.keys() - NVIDIAS))
+def test_nor_what_only_our_chart_has_so_that_a_file_that_was_changed_can_be_judged_again(path: str) -> None:
+    values, _ = CHANGES[path]
+    (found,) = {
+        one.fate for one in judge(values).verdicts if f": {path}.".startswith(one.key[one.key.rindex(": ") :] + ".")
+    }
+    assert found is Fate.STAYS
 
 
 @pytest.mark.parametrize(
@@ -79,15 +93,102 @@ def test_both_refuse_a_value_for_what_it_says(values: Values, path: str) -> None
     assert refusal(values)
 
 
-@pytest.mark.parametrize("limit", ["80Mi", "1Gi"])
-def test_a_memory_limit_that_fits_is_pointed_out(limit: str) -> None:
-    assert verdict({"resources": {"limits": {"memory": limit}}}, "resources.limits").fate is Fate.CHANGES
-    assert verdict({"resources": {"limits": {"cpu": 1}}}, "resources.limits").fate is Fate.STAYS
+@pytest.mark.parametrize(
+    ("resources", "path", "said"),
+    [
+        (
+            {"limits": {"memory": "80Mi"}},
+            "resources.limits",
+            "found memory: 80Mi, expected at least 80Mi, better 128Mi",
+        ),
+        ({"limits": {"memory": 100_000_000}}, "resources.limits", "found memory: 100000000"),
+        ({"limits": {"cpu": "50m"}}, "resources.limits", "found cpu: 50m, expected none or at least 100m"),
+        ({"limits": {"cpu": 0.05, "memory": "1Gi"}}, "resources.limits", "found cpu: 0.05"),
+        ({"requests": {"memory": "20Mi"}}, "resources.requests", "found memory: 20Mi, expected 64Mi or more"),
+    ],
+)
+def test_what_is_little_for_our_process_is_pointed_out(resources: Values, path: str, said: str) -> None:
+    found = verdict({"resources": resources}, path)
+    assert found.fate is Fate.CHANGES
+    assert said in found.text
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        {"limits": {"memory": "128Mi"}},
+        {"limits": {"memory": 134217728}},
+        {"limits": {"memory": "134217728"}},
+        {"limits": {"memory": "1Gi", "cpu": 1}},
+        {"limits": {"cpu": "100m", "nvidia.com/gpu": 1}},
+        {"requests": {"memory": "64Mi", "cpu": "10m"}},
+    ],
+)
+def test_what_is_enough_stays(resources: Values) -> None:
+    assert {one.fate for one in judge(OURS | {"resources": resources}).verdicts} == {Fate.STAYS}
+
+
+IN_A_TERM = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "nvidia.com/gpu.memory", "operator": "Exists"}]}]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "label"),
+    [
+        ("nodeSelector", {"nvidia.com/gpu.product": "A100", "a": "b"}, "nvidia.com/gpu.product"),
+        ("nodeSelector", {"nvidia.com/mig.capable": "true"}, "nvidia.com/mig.capable"),
+        ("nodeSelector", {"nvidia.com/mps.capable": "true"}, "nvidia.com/mps.capable"),
+        (
+            "nodeSelector",
+            {"feature.node.kubernetes.io/pci-10de.present": "true"},
+            "feature.node.kubernetes.io/pci-10de",
+        ),
+        ("affinity", IN_A_TERM, "nvidia.com/gpu.memory"),
+    ],
+)
+@pytest.mark.parametrize("part", ["gfd", "nfd"])
+def test_a_label_that_nobody_writes_any_more_is_told(part: str, path: str, value: object, label: str) -> None:
+    """GPU feature discovery needs Node Feature Discovery: whichever goes, its labels go."""
+    leaving = verdict({part: {"enabled": True}, path: value}, path)
+    assert leaving.fate is Fate.CHANGES
+    assert f"found {label}" in leaving.text
+    assert f"{part}.enabled" in leaving.text
+    assert verdict({part: {"enabled": False}, path: value}, path).fate is Fate.STAYS
+
+
+@pytest.mark.parametrize(
+    "label", ["nvidia.com/gpu.present", "nvidia.com/gpu.deploy.device-plugin", "nvidia.com/mig.config.state", "gpus"]
+)
+def test_labels_of_people_and_operators_stay(label: str) -> None:
+    assert verdict({"gfd": {"enabled": True}, "nodeSelector": {label: "true"}}, "nodeSelector").fate is Fate.STAYS
+
+
+def test_the_default_placement_goes_by_labels_too() -> None:
+    def default_placement(values: Values) -> list[Verdict]:
+        return [one for one in judge(values).verdicts if one.key == "v.yaml: affinity"]
+
+    (found,) = default_placement({"nfd": {"enabled": True}})
+    assert found.fate is Fate.CHANGES
+    assert "kubectl label node NODE nvidia.com/gpu.present=true" in found.text
+    assert default_placement({"nfd": {"enabled": True}, "affinity": IN_A_TERM}) == []
+    assert default_placement({}) == []
+
+
+def test_a_tag_is_of_the_image_that_it_stands_with() -> None:
+    assert verdict({"image": {"tag": "v0.17.0"}}, "image.tag").fate is Fate.CHANGES
+    assert verdict({"image": {"tag": "v0.1.0", "repository": "mine/gpu-device-plugin"}}, "image.tag").fate is Fate.STAYS
 
 
 def test_nvidias_own_values_ask_for_nothing_new() -> None:
     judged = judge(cases()["nvidia-values"])
-    assert {one.fate for one in judged.verdicts} == {Fate.STAYS}
+    assert {one.fate for one in judged.verdicts if ".yaml:" in one.key and "image.repository" not in one.key} == {
+        Fate.STAYS
+    }
     assert render(cases()["nvidia-values"])
     assert judged.files == {}
 
@@ -116,5 +217,30 @@ def test_what_is_no_values_file_is_an_error(text: str) -> None:
         read_chart_values(text.encode(), "v.yaml")
 
 
-def test_an_empty_file_sets_nothing() -> None:
-    assert read_chart_values(b"", "v.yaml").verdicts == ()
+@pytest.mark.parametrize(
+    ("text", "found", "cure"),
+    [
+        ("version: v1\nsharing: {}\n", "a config file of the plugin", "migrate VALUES CONFIG"),
+        ("version: v1\n", "a config file of the plugin", "migrate VALUES CONFIG"),
+        ("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", 'a Kubernetes manifest (kind "ConfigMap")', "empty file"),
+        (
+            "apiVersion: apps/v1\nkind: DaemonSet\n",
+            'a Kubernetes manifest (kind "DaemonSet")',
+            "the config file after it",
+        ),
+        ("driver: {}\ntoolkit: {}\ndevicePlugin: {}\n", "the values of the GPU operator", "From the GPU operator"),
+        ("nvidia-device-plugin: {gfd: {enabled: true}}\n", 'them below "nvidia-device-plugin"', "what stands below"),
+    ],
+)
+def test_another_file_is_named_and_not_judged_key_by_key(text: str, found: str, cure: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_chart_values(text.encode(), "v.yaml")
+    (problem,) = refused.value.problems
+    assert problem.startswith(f"v.yaml:1: found {found}")
+    assert "expected the values of NVIDIA's chart: " in problem
+    assert cure in problem
+
+
+def test_an_empty_file_sets_nothing_but_where_our_image_is() -> None:
+    (found,) = read_chart_values(b"", "v.yaml").verdicts
+    assert (found.key, found.fate) == ("v.yaml: image.repository", Fate.CHANGES)

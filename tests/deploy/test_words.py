@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.chart_values import Fate, read_chart_values
+from deviceplugin.config.chart_values import read_chart_values
+from deviceplugin.config.chart_verdicts import Fate
 from deviceplugin.config.document import dump_document
 from deviceplugin.config.load import parse_config
 from deviceplugin.config.notoffered import words_not_offered

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from deviceplugin.config.document import load_plain
+from deviceplugin.config.document import load_document, to_plain
 from tests.goldens.case import Case, Json, full_ids
 from tests.goldens.compare import Preference
 
@@ -24,7 +24,7 @@ OPTIONS: Final = MappingProxyType({"get_preferred_allocation_available": True, "
 def differences() -> Json:
     """The cases of differences.yaml by number, as they stand there."""
     path = Path(__file__).with_name("differences.yaml")
-    listed: Any = load_plain(path.read_bytes(), str(path))
+    listed: Any = to_plain(load_document(path.read_bytes(), str(path)))
     return dict(listed)
 
 
