@@ -108,6 +108,9 @@ _KNOWN = (
     *_WHOLE,
     *_SECTIONS,
 )
+_KEYS = frozenset((*_KNOWN, *_OURS))
+_NAMES = frozenset(("nvidia-device-plugin", "k8s-device-plugin"))
+"""Of the chart, where it is part of another."""
 _NVIDIAS_GFD_AND_NFD: Mapping[str, Mapping[str, Any]] = {
     "gfd": {
         "enabled": False,
@@ -199,15 +202,15 @@ def _refuse_other_files(root: MappingNode, source: str) -> None:
             f"a Kubernetes manifest (kind {quote(text('kind'))})",
             "give the values in it, or an empty file where there is no Helm, and the config file after it",
         )
-    if text("version").startswith("v") and not keys & _SECTIONS.keys():
-        raise found("a config file of the plugin (`version:`)", "give that second: migrate VALUES CONFIG")
+    if keys & {"version", "flags", "sharing"} and not (keys - {"resources"}) & _KEYS:
+        raise found("a config file of the plugin", "give that second: migrate VALUES CONFIG")
     if len(keys & _OPERATORS) > 1:
         raise found(
             "the values of the GPU operator", "see docs/migration.md, From the GPU operator; its device plugin has none"
         )
     for entry in root.entries:
         below = {inner.key for inner in entry.value.entries} if isinstance(entry.value, MappingNode) else set()
-        if len(root.entries) == 1 and not _is_known(entry.key, "") and below & {*_KNOWN, *_OURS}:
+        if below and (entry.key in _NAMES or (below & _KEYS and not keys & _KEYS)):
             raise found(f"them below {quote(entry.key)}, as of a chart that has it in it", "give what stands below")
 
 

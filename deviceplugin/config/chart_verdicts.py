@@ -58,7 +58,7 @@ def unset(given: Mapping[str, Any], source: str) -> Iterator[Verdict]:
     if given.get("image.repository") is None:
         text = "not set: set it to where your cluster pulls our image from; no registry has it"
         yield Verdict(Fate.CHANGES, f"{source}: image.repository", text)
-    if (leaving := _leaving(given)) and "affinity" not in given:
+    if (leaving := _leaving(given)) and _is_placed_by_default(given):
         yield Verdict(
             Fate.CHANGES,
             f"{source}: affinity",
@@ -198,6 +198,18 @@ _WRITTEN_BY_DISCOVERY = re.compile(
     r"gpu\.(?!present$|deploy\.))"
 )
 """Labels of Node Feature Discovery and of GPU feature discovery (drop-in.md 6), not those of people and operators."""
+
+
+def _is_placed_by_default(given: Mapping[str, Any]) -> bool:
+    """Whether the terms of the chart's own affinity count: Helm merges mappings, and null takes them away."""
+    part: Any = {"affinity": given.get("affinity", {})}
+    for key in ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"):
+        if not isinstance(part, dict) or part.get(key, {}) is None:
+            return False
+        if key not in part:
+            return True
+        part = part[key]
+    return False
 
 
 def _label_keys(part: Any) -> Iterator[str]:

@@ -8,7 +8,7 @@ from deviceplugin.config.chart_values import ChartValues, read_chart_values
 from deviceplugin.config.chart_verdicts import Fate, Verdict
 from deviceplugin.config.document import dump_document
 from deviceplugin.errors import ConfigError
-from tests.deploy.chart import Values, cases, refusal, render
+from tests.deploy.chart import Values, cases, only, refusal, render
 from tests.deploy.test_values import CHANGES, NVIDIAS, REFUSED
 
 
@@ -175,8 +175,28 @@ def test_the_default_placement_goes_by_labels_too() -> None:
     (found,) = default_placement({"nfd": {"enabled": True}})
     assert found.fate is Fate.CHANGES
     assert "kubectl label node NODE nvidia.com/gpu.present=true" in found.text
-    assert default_placement({"nfd": {"enabled": True}, "affinity": IN_A_TERM}) == []
     assert default_placement({}) == []
+
+
+@pytest.mark.parametrize(
+    ("affinity", "terms"),
+    [
+        ({}, 3),
+        ({"podAffinity": {}}, 3),
+        ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}, 3),
+        ({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}, 3),
+        (IN_A_TERM, 1),
+        (None, 0),
+        ({"nodeAffinity": None}, 0),
+    ],
+)
+def test_it_counts_as_helm_merges_it(affinity: Values | None, terms: int) -> None:
+    given = {"affinity": affinity}
+    rendered = only(render(given), "DaemonSet")["spec"]["template"]["spec"].get("affinity") or {}
+    required = rendered.get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    assert len(required.get("nodeSelectorTerms", [])) == terms
+    told = [one for one in judge(given | {"gfd": {"enabled": True}}).verdicts if one.key == "v.yaml: affinity"]
+    assert len(told) == (terms == 3)
 
 
 def test_a_tag_is_of_the_image_that_it_stands_with() -> None:
@@ -222,6 +242,13 @@ def test_what_is_no_values_file_is_an_error(text: str) -> None:
     [
         ("version: v1\nsharing: {}\n", "a config file of the plugin", "migrate VALUES CONFIG"),
         ("version: v1\n", "a config file of the plugin", "migrate VALUES CONFIG"),
+        ("flags: {}\nresources: {}\n", "a config file of the plugin", "migrate VALUES CONFIG"),
+        (
+            "nvidia-device-plugin: {nvidia-device-plugin: {}}\n",
+            'them below "nvidia-device-plugin"',
+            "what stands below",
+        ),
+        ("other: {a: b}\nnvdp: {migStrategy: none}\n", 'them below "nvdp"', "what stands below"),
         ("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", 'a Kubernetes manifest (kind "ConfigMap")', "empty file"),
         (
             "apiVersion: apps/v1\nkind: DaemonSet\n",
