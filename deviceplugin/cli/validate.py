@@ -3,10 +3,11 @@
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from deviceplugin.config.document import quote
 from deviceplugin.config.load import load_config
+from deviceplugin.config.model import Config
 from deviceplugin.config.overrides import Overrides
 from deviceplugin.errors import ConfigError, UsageError
 
@@ -31,10 +32,19 @@ def run(words: list[str]) -> int:
         count = len(error.problems)
         print(f"{options.file}: refused, {count} {'error' if count == 1 else 'errors'}", file=sys.stderr)
         return 1
-    for warning in config.warnings:
+    for warning in (*config.warnings, *_left_to_others(config, os.environ)):
         print(f"warning: {warning}")
     print(f"{options.file}: good")
     return 0
+
+
+def _left_to_others(config: Config, environment: Mapping[str, str]) -> Iterator[str]:
+    """What the file needs and does not say: a flag or variable of `serve` may, which only the node knows."""
+    if config.mps and not (config.flags.mps_root or environment.get("MPS_ROOT")):
+        yield (
+            f"{config.mps.origin}: found no flags.mpsRoot in the file, expected it there, or --mps-root or MPS_ROOT "
+            "where the plugin runs (the chart and the static manifest for MPS set the variable)"
+        )
 
 
 def _strictness(environment: Mapping[str, str]) -> str:

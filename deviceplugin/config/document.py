@@ -13,7 +13,6 @@ from yaml._yaml import CParser
 from yaml.error import MarkedYAMLError, YAMLError
 from yaml.events import (
     AliasEvent,
-    DocumentStartEvent,
     Event,
     MappingEndEvent,
     MappingStartEvent,
@@ -114,6 +113,14 @@ class MappingNode:
 Node = Scalar | SequenceNode | MappingNode
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a stream; `line` is that of its `---`, or of its beginning if it has none."""
+
+    root: Node
+    line: int
+
+
 def resolve_plain(text: str) -> PlainScalar:
     """What an unquoted scalar means by YAML 1.2's core schema. Raises ValueError for a number that is absurdly long."""
     if text in _CONSTANTS:
@@ -134,7 +141,19 @@ def parse_document(data: bytes, source: str) -> Node:
     doesn't parse has no second one worth reading. Refused besides: more than 1 MiB, nesting deeper than 64, more than
     20,000 values, tags, anchors and aliases (no alias bombs), several documents. An empty file is a null scalar.
     """
-    return _Builder(_decode(data, source), source).document()
+    return only_document(parse_documents(data, source), source)
+
+
+def parse_documents(data: bytes, source: str) -> tuple[Document, ...]:
+    """As `parse_document`, with every document of a stream; together they keep within the same bounds."""
+    return tuple(_Builder(_decode(data, source), source).documents())
+
+
+def only_document(documents: Sequence[Document], source: str) -> Node:
+    """The one document of `parse_documents`; a null scalar if there is none. Raises ConfigError for several."""
+    if len(documents) > 1:
+        raise _refused(source, documents[1].line, "a second document (`---`)", "one document")
+    return documents[0].root if documents else Scalar(None, "", line=1)
 
 
 def load_document(data: bytes, source: str) -> Node:
@@ -271,17 +290,11 @@ class _Builder:
         self._nodes = 0
         self._parser = CParser(text)
 
-    def document(self) -> Node:
+    def documents(self) -> Iterator[Document]:
         self._next()  # the stream's start
-        event = self._next()
-        if isinstance(event, StreamEndEvent):
-            return Scalar(None, "", line=1)
-        root = self._node(self._next(), depth=1)
-        self._next()  # the document's end
-        event = self._next()
-        if isinstance(event, DocumentStartEvent):
-            raise self._refused(_line(event), "a second document (`---`)", "one document")
-        return root
+        while not isinstance(start := self._next(), StreamEndEvent):
+            yield Document(self._node(self._next(), depth=1), _line(start))
+            self._next()  # the document's end
 
     def _next(self) -> Event:
         try:
@@ -337,7 +350,7 @@ class _Builder:
         return MappingNode(tuple(entries.values()), line, tuple(repeats))
 
     def _refused(self, line: int, found: str, expected: str) -> ConfigError:
-        return ConfigError((f"{self._source}:{line}: found {found}, expected {expected}",))
+        return _refused(self._source, line, found, expected)
 
     def _malformed(self, error: YAMLError) -> ConfigError:
         """libyaml's complaint with its line, and our guess where its words alone would not help."""
@@ -365,6 +378,10 @@ class _Builder:
             f"text that is not YAML ({error.problem}{context})",
             "YAML or JSON: check indentation, brackets and quotes there and in the line before",
         )
+
+
+def _refused(source: str, line: int, found: str, expected: str) -> ConfigError:
+    return ConfigError((f"{source}:{line}: found {found}, expected {expected}",))
 
 
 def _line(event: Event) -> int:

@@ -4,11 +4,22 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from deviceplugin.config.document import MAX_BYTES, MappingNode, Scalar, parse_document, quote, quote_key
+from deviceplugin.config.document import (
+    MAX_BYTES,
+    Document,
+    MappingNode,
+    Node,
+    Scalar,
+    only_document,
+    parse_document,
+    parse_documents,
+    quote,
+    quote_key,
+)
 from deviceplugin.config.health import health_config
 from deviceplugin.config.model import (
     Config,
@@ -81,15 +92,16 @@ def parse_config(
     if source is None:
         return _finish({}, Reader("", lenient), overrides or Overrides(), source=None, text="")
     source = " ".join(source.split())
-    root = parse_document(data, source)
+    documents = parse_documents(data, source)
+    if refusal := _manifest(documents, source):
+        raise ConfigError((refusal,))
+    root = only_document(documents, source)
     reader = Reader(source, lenient)
     if isinstance(root, Scalar) and root.value is None:
         # A file that an editor or a script has cut, not written yet, must not unshare a node.
         raise ConfigError((f"{source}:1: found an empty file, expected at least `version: v1` (all defaults)",))
     if not isinstance(root, MappingNode):
         raise ConfigError((f"{source}:{root.line}: found {describe(root)}, expected {ROOT.expected}",))
-    if root.get("apiVersion") is not None and root.get("kind") is not None:
-        raise ConfigError((_manifest(root, source),))
     values = reader.read(root, ROOT)
     return _finish(values, reader, overrides or Overrides(), source=source, text=data.decode("utf-8-sig"))
 
@@ -105,16 +117,26 @@ def settings_in(data: bytes, source: str) -> Mapping[str, object]:
     return {path: given.value for path, given in _file_settings(values)}
 
 
-def _manifest(root: MappingNode, source: str) -> str:
-    """What is wrong with a Kubernetes object in place of the config that it carries."""
-    kind, data = root.get("kind"), root.get("data")
+def _manifest(documents: Sequence[Document], source: str) -> str:
+    """What is wrong with Kubernetes objects in place of the config that one of them carries; empty for a config."""
+    roots = (document.root for document in documents)
+    manifests = [one for one in roots if isinstance(one, MappingNode) and {"apiVersion", "kind"} <= {*_keys(one)}]
+    if not manifests:
+        return ""
+    # Where there are several, as in `helm template`'s output, the config is in the one with data.
+    carrier = next((one for one in manifests if _keys(one.get("data"))), manifests[0])
+    kind = carrier.get("kind")
     named = quote(str(kind.value)) if isinstance(kind, Scalar) else "unnamed kind"
-    keys = [quote_key(entry.key) for entry in data.entries[:MAX_KEYS_SAID]] if isinstance(data, MappingNode) else []
-    where = f"one of the texts under its `data` ({', '.join(keys)})" if keys else "the text in it"
+    keys = [quote_key(key) for key in _keys(carrier.get("data"))[:MAX_KEYS_SAID]]
+    where = f"one of the texts under its `data` ({', '.join(keys)})" if keys else "a text under a ConfigMap's `data`"
     return (
-        f"{source}:{root.line}: found a Kubernetes manifest (kind {named}), expected the config itself: give a file "
+        f"{source}:{carrier.line}: found a Kubernetes manifest (kind {named}), expected the config itself: give a file "
         f"that holds {where}"
     )
+
+
+def _keys(node: Node | None) -> list[str]:
+    return [entry.key for entry in node.entries] if isinstance(node, MappingNode) else []
 
 
 def read_config_file(

@@ -19,10 +19,12 @@ from deviceplugin.config.selectors import ONE_DEVICE, read_alone, read_selector
 from deviceplugin.config.suggest import nearest, right_places, written_keys
 from deviceplugin.config.types import (
     GpuList,
+    Key,
     ListOf,
     Section,
     SharedDevices,
     Type,
+    Whole,
 )
 
 
@@ -48,7 +50,7 @@ class Reader:
     Attributes:
         source: the file's name for messages.
         lenient: unknown and repeated keys are warnings instead of problems; a repeated key's last value counts.
-        problems, warnings: findings as (line, text), in the order found.
+        problems, warnings: findings as (line, text), in the order found; a warning refuses nothing.
         written: the keys of the file, which tell where a stray one belongs.
     """
 
@@ -72,6 +74,10 @@ class Reader:
         """Add a problem about a value that was found at `origin`."""
         self.problems.append((origin.line or 0, f"{origin}: {text}"))
 
+    def warn(self, origin: Origin, text: str) -> None:
+        """Add a warning about a value that was found at `origin`."""
+        self.warnings.append((origin.line or 0, f"{origin}: {text}"))
+
     def _origin(self, path: str, line: int) -> Origin:
         return Origin(path, self.source, line)
 
@@ -83,23 +89,30 @@ class Reader:
             key = section.get(entry.key)
             if key is None:
                 self._unknown_key(entry, section, below)
-                if not self.lenient and (near := nearest(entry.key, section.names)):
-                    misspelt.add(near)
-                continue
-            if _is_null(entry.value):
-                if isinstance(key.type, Section) and key.type.null_hint:
-                    self._refuse(entry.line, below, entry.value, Refused(key.type.expected, key.type.null_hint))
-                continue
-            try:
-                value = self._value(entry.value, key.type, below)
-            except Refused as refused:
-                # A collection begins on the line after its key: the key is where one looks.
-                line = entry.value.line if isinstance(entry.value, Scalar) else entry.line
-                self._refuse(line, below, entry.value, refused)
-                continue
-            values[entry.key] = Found(value, self._origin(below, entry.line))
+                key = None if self.lenient else section.get(nearest(entry.key, section.names) or "")
+                if key is None:
+                    continue
+                # What it holds is read as if the key were right: whoever mends it finds no further mistakes below it.
+                misspelt.add(key.name)
+            value = self._entry(entry, key, below)
+            if value is not None:
+                values.setdefault(key.name, Found(value, self._origin(below, entry.line)))
         self._require(node, section, path, misspelt)
         return values
+
+    def _entry(self, entry: Entry, key: Key, path: str) -> object | None:
+        """The value of a key; None when it has none, or none that fits: that is reported."""
+        if _is_null(entry.value):
+            if isinstance(key.type, Section) and key.type.null_hint:
+                self._refuse(entry.line, path, entry.value, Refused(key.type.expected, key.type.null_hint))
+            return None
+        try:
+            return self._value(entry.value, key.type, path)
+        except Refused as refused:
+            # A collection begins on the line after its key: the key is where one looks.
+            line = entry.value.line if isinstance(entry.value, Scalar) else entry.line
+            self._refuse(line, path, entry.value, refused)
+            return None
 
     def _require(self, node: MappingNode, section: Section, path: str, misspelt: Collection[str]) -> None:
         for key in section.keys:
@@ -146,7 +159,11 @@ class Reader:
                 return self._gpu_list(node, kind, path)
         if not isinstance(node, Scalar):
             raise Refused(kind.expected)
-        return read_scalar(node, kind)
+        value = read_scalar(node, kind)
+        if isinstance(kind, Whole) and isinstance(value, int) and value > (kind.useful or kind.maximum):
+            origin = self._origin(path, node.line)
+            self.warn(origin, f"found {describe(node)}, expected {kind.expected} ({kind.beyond})")
+        return value
 
     def _misplaced_list(self, node: Node, path: str) -> str:
         if not isinstance(node, SequenceNode):
@@ -193,16 +210,24 @@ class Reader:
         return self._selectors(node, path)
 
     def _selectors(self, node: SequenceNode, path: str) -> tuple[Selector, ...]:
-        """The selectors of a list, each once."""
-        selectors: list[Selector] = []
+        """The selectors of a list, each once: NVIDIA's plugin takes a list with one twice, so it is only a warning."""
+        first: dict[Selector, int] = {}
         for number, item in enumerate(node.items):
             try:
                 if not isinstance(item, Scalar):
                     raise Refused(ONE_DEVICE, _mig_index_hint(item))
-                selectors.append(_selector(read_selector, item))
+                selector = _selector(read_selector, item)
             except Refused as refused:
                 self._refuse(item.line, f"{path}[{number}]", item, refused)
-        return tuple(dict.fromkeys(selectors))
+                continue
+            if selector in first:
+                self.warn(
+                    self._origin(f"{path}[{number}]", item.line),
+                    f"found {item.text} a second time (first at [{first[selector]}]), expected each device once; is "
+                    "another one meant?",
+                )
+            first.setdefault(selector, number)
+        return tuple(first)
 
 
 def _is_null(node: Node) -> bool:

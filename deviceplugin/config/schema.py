@@ -22,6 +22,7 @@ from deviceplugin.config.types import (
     Whole,
 )
 from deviceplugin.model.health import Condition, Response
+from deviceplugin.model.mps import MPS_CLIENTS
 from deviceplugin.model.plan import AllocationPolicy
 
 VERSION = "v1"
@@ -130,8 +131,16 @@ _SHARING = Section(
                 *_ENTRY_START,
                 Key(
                     "replicas",
-                    Whole(1, MAX_REPLICAS, "an entry offers at least one share", _ABOVE),
-                    "How many pods share each device through CUDA MPS.",
+                    Whole(
+                        1,
+                        MAX_REPLICAS,
+                        "an entry offers at least one share",
+                        _ABOVE,
+                        useful=MPS_CLIENTS,
+                        beyond="MPS serves no more clients on one GPU: a GPU that this entry takes is left out",
+                    ),
+                    "How many pods share each device through CUDA MPS. A GPU that is to serve more clients than MPS "
+                    "can is left out.",
                     None,
                     True,
                 ),

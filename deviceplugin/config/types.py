@@ -40,17 +40,24 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A whole number within bounds; `below` and `above` say why the bounds are where they are."""
+    """A whole number within bounds; `below` and `above` say why the bounds are where they are.
+
+    Attributes:
+        useful: the largest that makes sense, if that is less than `maximum`; a larger one is taken with a warning.
+        beyond: what becomes of a larger one.
+    """
 
     minimum: int
     maximum: int
     below: str = ""
     above: str = ""
+    useful: int | None = None
+    beyond: str = ""
 
     @property
     def expected(self) -> str:
         """In words, for messages."""
-        bounds = f"from {self.minimum} to {self.maximum}"
+        bounds = f"from {self.minimum} to {self.useful or self.maximum}"
         return f"the number {self.minimum}" if self.minimum == self.maximum else f"a whole number {bounds}"
 
 

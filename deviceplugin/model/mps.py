@@ -5,6 +5,12 @@ from typing import Final
 
 CONTAINER_MPS_DIRECTORY: Final = "/mps"
 """Where containers find pipes: `/mps/<full resource name>/pipe`, as NVIDIA's plugin has it (drop-in.md 3)."""
+MPS_CLIENTS: Final = 48
+"""Clients that MPS serves at a time on one GPU (NVIDIA, Multi-Process Service, appendix on nvidia-cuda-mps-control: 48
+from compute capability 7.0 on, 16 below)."""
+LOWEST_CAPABILITY: Final = (7, 0)
+"""The first compute capability that MPS limits memory and threads on. Below it clients share one address space (the
+same document, Volta MPS): such GPUs are not offered."""
 SUN_PATH_BYTES: Final = 107
 """Of a unix socket's path. A daemon whose pipes are deeper ends without a word about the reason."""
 

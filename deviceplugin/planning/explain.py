@@ -13,6 +13,7 @@ from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import AllocationPolicy, Health, LeftOut, Mode, Plan, Resource, Unit
 from deviceplugin.model.words import counted
 from deviceplugin.planning.message import largest_replicas
+from deviceplugin.planning.mps import beyond_together
 from deviceplugin.planning.nvidia import otherwise
 
 DOCUMENT_VERSION = 1
@@ -127,7 +128,7 @@ def _resource(resource: Resource, indices: Mapping[str, str]) -> Document:
         "largest_replicas": largest_replicas(resource.units) if shared else None,
         "units": [_unit(unit, indices.get(unit.uuid, str(unit.gpu_index))) for unit in resource.units],
         "link_scores": [list(row) for row in resource.link_scores.rows],
-        "notes": [*notes, *_spread(resource)],
+        "notes": [*notes, *beyond_together(resource), *_spread(resource)],
     }
 
 

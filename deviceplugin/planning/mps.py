@@ -1,5 +1,6 @@
 """What an MPS entry makes of a GPU: the limits of a share, and when a GPU can't be shared by MPS at all."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -7,16 +8,18 @@ from typing import Final
 
 from deviceplugin.config.model import Config, SharingEntry
 from deviceplugin.model.held import Held
-from deviceplugin.model.mps import CONTAINER_MPS_DIRECTORY, SUN_PATH_BYTES, MpsDaemon, MpsShare, longest_pipe
+from deviceplugin.model.mps import (
+    CONTAINER_MPS_DIRECTORY,
+    LOWEST_CAPABILITY,
+    MPS_CLIENTS,
+    SUN_PATH_BYTES,
+    MpsDaemon,
+    MpsShare,
+    longest_pipe,
+)
 from deviceplugin.model.node import Gpu
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Health, Mode, Plan, Resource, Unit
-
-MOST_CLIENTS: Final[Mapping[tuple[int, int], int]] = {(7, 0): 48}
-"""Clients that one GPU serves at a time, by the compute capability from which on (NVIDIA, Multi-Process Service,
-appendix on nvidia-cuda-mps-control: 16 for 3.5 to 6.0, 48 from 7.0). Below 7.0 there are neither memory nor thread
-limits, and clients share one address space (the same document, Volta MPS): such GPUs are not offered."""
-LOWEST_CAPABILITY: Final = min(MOST_CLIENTS)
 
 NOT_ASKED: Final = "its MPS control daemon has not been asked yet"
 STILL_OWNED: Final = (
@@ -44,11 +47,8 @@ def refusal(gpu: Gpu, replicas: int) -> str:
             f"its compute capability is {_dotted(capability)}; MPS limits memory and threads from "
             f"{_dotted(LOWEST_CAPABILITY)} on"
         )
-    most = max(MOST_CLIENTS.values())
-    if capability is not None:
-        most = MOST_CLIENTS[max(known for known in MOST_CLIENTS if known <= capability)]
-    if replicas > most:
-        return f"{replicas} replicas are asked for, MPS serves at most {most} clients on one GPU"
+    if replicas > MPS_CLIENTS:
+        return f"{replicas} replicas are asked for, MPS serves at most {MPS_CLIENTS} clients on one GPU"
     if memory_mib is not None and memory_mib < replicas:
         return f"its {memory_mib} MiB make no {replicas} MPS shares of at least 1 MiB"
     return ""
@@ -102,6 +102,20 @@ def beyond_memory(entry: SharingEntry, gpus: Iterable[Gpu]) -> Iterator[str]:
                 f"{entry.origin}.memoryLimit: {entry.memory_limit_mib} MiB limit nothing on {gpu.describe()}, which "
                 f"has {gpu.memory_mib}"
             )
+
+
+def beyond_together(resource: Resource) -> Iterator[str]:
+    """For the GPUs whose shares may together use more memory than they have: a note, since it can be meant so."""
+    asked: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for unit in resource.units:
+        if unit.mps and unit.memory_mib and unit.replicas * unit.mps.memory_mib > unit.memory_mib:
+            asked[unit.replicas, unit.mps.memory_mib, unit.memory_mib].append(unit.gpu_index)
+    for (replicas, limit_mib, memory_mib), gpus in asked.items():
+        yield (
+            f"{replicas} shares of {limit_mib}M each may use {replicas * limit_mib}M together, more than the "
+            f"{memory_mib}M of GPU {', '.join(map(str, gpus))}: then processes that keep to their limits run out of "
+            "memory too"
+        )
 
 
 def daemon_of(resource: Resource, unit: Unit) -> MpsDaemon | None:

@@ -131,6 +131,15 @@ def test_validate_judges_as_serve_would(tmp_path: Path) -> None:
     assert 'CONFIG_STRICTNESS: found "lax", expected one of: strict, lenient' in wrong.stderr
 
 
+def test_validate_warns_of_what_only_the_node_can_know(tmp_path: Path) -> None:
+    path = written(tmp_path, "sharing:\n  mps:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 4}\n")
+    alone = run("validate", path)
+    assert (alone.returncode, alone.stderr) == (0, "")
+    assert alone.stdout.startswith(f"warning: {path}:2: sharing.mps: found no flags.mpsRoot in the file, expected ")
+    for known in (run("validate", path, MPS_ROOT="/run/nvidia/mps"), run("validate", "config/mps.yaml")):
+        assert "warning" not in known.stdout
+
+
 def test_validate_and_plan_read_standard_input(tmp_path: Path) -> None:
     """`kubectl get configmap ... -o jsonpath=... | gpu-device-plugin validate -`."""
     assert run("validate", "-", given=GOOD).stdout == "-: good\n"

@@ -262,3 +262,31 @@ def test_a_flag_beats_a_variable_and_a_variable_beats_the_file(tmp_path: Path) -
     assert flags("", NVIDIA_DRIVER_ROOT="/env").nvidia_driver_root == "/env"
     assert flags("", NVIDIA_DRIVER_ROOT="/env").nvidia_dev_root == "/env", "unset, it is the driver root"
     assert flags("--dev-root=/dev-root").nvidia_dev_root == "/dev-root"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            entry("name: gpu\nreplicas: 2\ndevices: [6, '6', 7]"),
+            "config.yaml:8: sharing.timeSlicing.resources[0].devices[1]: found 6 a second time (first at [0]), "
+            "expected each device once; is another one meant?",
+        ),
+        (
+            "devices:\n  exclude:\n  - 0000:3B:00.0\n  - 3b:00.0\n",
+            "config.yaml:4: devices.exclude[1]: found 3b:00.0 a second time (first at [0]), expected each device once; "
+            "is another one meant?",
+        ),
+        (
+            entry("name: gpu\nreplicas: 49", "mps"),
+            "config.yaml:7: sharing.mps.resources[0].replicas: found the number 49, expected a whole number from 1 to "
+            "48 (MPS serves no more clients on one GPU: a GPU that this entry takes is left out)",
+        ),
+    ],
+)
+def test_what_makes_no_sense_but_does_no_harm_is_a_warning(tmp_path: Path, text: str, said: str) -> None:
+    assert [warning.replace(f"{tmp_path}/", "") for warning in load(tmp_path, text).warnings] == [said]
+
+
+def test_what_can_be_served_is_no_warning(tmp_path: Path) -> None:
+    assert load(tmp_path, entry("name: gpu\nreplicas: 48\ndevices: [6, '6:0', 7]", "mps")).warnings == ()

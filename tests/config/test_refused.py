@@ -362,6 +362,28 @@ def test_one_misspelt_key_is_one_error(tmp_path: Path) -> None:
     assert any("found no replicas" in one for one in ignored), "an ignored key sets nothing"
 
 
+def test_a_misspelt_section_hides_none_of_the_mistakes_in_it(tmp_path: Path) -> None:
+    text = "sharng:\n  timeSlcing:\n    resources:\n    - name: nvidia.com/gpu\n      replcas: '4'\n    zebra: 1\n"
+    assert [problem.split(", expected")[0].split(": ", 1)[1] for problem in problems(tmp_path, text)] == [
+        "sharng: found an unknown key",
+        "sharng.timeSlcing: found an unknown key",
+        "sharng.timeSlcing.resources[0].replcas: found an unknown key",
+        'sharng.timeSlcing.resources[0].replcas: found the text "4"',
+        "sharng.timeSlcing.zebra: found an unknown key",
+    ]
+    ignored = load_config(write(tmp_path, text), lenient=True)
+    assert (ignored.time_slicing, len(ignored.warnings)) == (None, 1)
+
+
+def test_what_a_misspelt_section_says_clashes_as_if_it_were_right(tmp_path: Path) -> None:
+    text = entry(f"{GPU}\nreplicas: 2") + f"  mpps:\n    resources:\n    - {GPU}\n      replicas: 3\n"
+    assert [problem.split(", expected")[0] for problem in problems(tmp_path, text)] == [
+        "config.yaml:8: sharing.mpps: found an unknown key",
+        "config.yaml:10: sharing.mpps.resources[0]: found all of nvidia.com/gpu claimed a second time (first in "
+        "line 6)",
+    ]
+
+
 @pytest.mark.parametrize("lenient", [False, True])
 def test_a_manifest_is_not_the_config_in_it(tmp_path: Path, lenient: bool) -> None:
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: sharing\ndata:\n  a100: |\n    version: v1\n  t4: ''\n"
@@ -369,3 +391,25 @@ def test_a_manifest_is_not_the_config_in_it(tmp_path: Path, lenient: bool) -> No
         'config.yaml:1: found a Kubernetes manifest (kind "ConfigMap"), expected the config itself: give a file that '
         "holds one of the texts under its `data` (a100, t4)",
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # As `helm template` and the static manifests have it: of several objects the one that carries data.
+        (
+            "---\napiVersion: v1\nkind: ServiceAccount\n---\n# The file.\napiVersion: v1\nkind: ConfigMap\n"
+            "data: {config.yaml: ''}\n---\napiVersion: apps/v1\nkind: DaemonSet\n",
+            'config.yaml:6: found a Kubernetes manifest (kind "ConfigMap"), expected the config itself: give a file '
+            "that holds one of the texts under its `data` (config.yaml)",
+        ),
+        (
+            "apiVersion: apps/v1\nkind: DaemonSet\n---\napiVersion: v1\nkind: Service\n",
+            'config.yaml:1: found a Kubernetes manifest (kind "DaemonSet"), expected the config itself: give a file '
+            "that holds a text under a ConfigMap's `data`",
+        ),
+        ("version: v1\n---\nversion: v1\n", "config.yaml:2: found a second document (`---`), expected one document"),
+    ],
+)
+def test_of_several_documents_none_is_the_config(tmp_path: Path, text: str, said: str) -> None:
+    assert problems(tmp_path, text) == (said,)

@@ -73,6 +73,17 @@ def test_advisory_mps_limits_are_said() -> None:
     assert enforced["units"][0]["mps"] == {"memory_mib": 10240, "active_thread_percentage": 25, "enforced": True}
 
 
+def test_shares_that_may_use_more_than_a_gpu_has_are_a_note_that_names_the_gpus() -> None:
+    def notes(limit_mib: int) -> list[str]:
+        shared = replace(entry(4, *indices(0, 2), mode=MPS), memory_limit_mib=limit_mib)
+        (resource,) = (one for one in document(config(shared), 3)["resources"] if one["mode"] == "mps")
+        return [note for note in resource["notes"] if "together" in note]
+
+    assert notes(10240) == []
+    (note,) = notes(10241)
+    assert note.startswith("4 shares of 10241M each may use 40964M together, more than the 40960M of GPU 0, 2: ")
+
+
 def test_what_spread_allows_is_said_where_it_allows_less() -> None:
     spread = AllocationPolicy.SPREAD
     (shared,) = document(config(entry(4, policy=spread)), 3)["resources"]
