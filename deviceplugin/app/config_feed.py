@@ -90,10 +90,10 @@ class ConfigFeed:
     def _watch(self) -> None:
         wanted = lookups(self._path)
         self._watcher.watch(wanted)
-        # A link that was turned before its directory was watched made no event.
-        while (again := lookups(self._path)) != wanted and not self._stopping:
-            wanted = again
-            self._watcher.watch(wanted)
+        if lookups(self._path) != wanted:
+            # A link that was turned before its directory was watched made no event. Come round again, debounced as
+            # after any event: links that are turned without end must not keep the file from being read.
+            self._wake.set()
 
     def _settle(self) -> None:
         deadline = self._monotonic() + AT_MOST_S
@@ -105,7 +105,10 @@ class ConfigFeed:
         self._wake.clear()
 
     def _look(self) -> None:
-        forced, self._forced = self._forced, False
+        # Taken back once seen, and before the file is read: one that comes at any other moment is for the next look.
+        forced = self._forced
+        if forced:
+            self._forced = False
         data: bytes | None = None
         problem: ConfigError | None = None
         try:

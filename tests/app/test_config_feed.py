@@ -1,18 +1,23 @@
 """Every way of changing the config file is noticed, a burst is one reload, the same content is none (issue, item 7)."""
 
+import itertools
 import os
 import queue
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from deviceplugin.app import config_feed
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.events import FileRead
+from deviceplugin.app.files import lookups
 from deviceplugin.config.load import read_config_file
 from deviceplugin.errors import ConfigError
 
@@ -195,6 +200,66 @@ def test_force_posts_the_same_content(plain: Path, watch: Callable[[Path], Watch
     watched = watch(plain)
     watched.feed.force()
     assert watched.next().data == b"first"
+
+
+def test_a_force_at_any_moment_of_a_look_is_heard(plain: Path) -> None:
+    """SIGHUP comes on another thread, between any two instructions of a look: this look posts, or the one after it."""
+    posted: list[FileRead] = []
+    feed = ConfigFeed(
+        str(plain), read_config_file, posted.append, monotonic=time.monotonic, on_death=lambda _, error: None
+    )
+    feed._look()
+    instructions, force_at = 0, -1
+
+    def step(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal instructions
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if instructions == force_at:
+                feed.force()
+            instructions += 1
+        return step
+
+    def look() -> None:
+        nonlocal instructions
+        instructions, before = 0, sys.gettrace()
+        sys.settrace(lambda frame, *_: step if frame.f_code is ConfigFeed._look.__code__ else None)
+        try:
+            feed._look()
+        finally:
+            sys.settrace(before)
+
+    look()
+    whole = instructions
+    assert whole > 20
+    for force_at in range(whole):
+        posted.clear()
+        look()
+        feed._look()
+        assert posted, f"lost before instruction {force_at} of {whole}"
+        feed._look()
+
+
+def test_links_that_are_turned_without_end_do_not_keep_the_file_from_being_read(mounted: Path) -> None:
+    """Whenever the feed looks where the path leads, it leads elsewhere than the moment before."""
+    turns, turning = itertools.count(), threading.Lock()
+
+    def turn(frame: FrameType, *_: object) -> None:
+        if frame.f_code is lookups.__code__ and turning.acquire(blocking=False):
+            _publish(mounted.parent, str(next(turns)))
+            turning.release()
+
+    threading.settrace(turn)
+    try:
+        watched = Watched(mounted)
+    finally:
+        threading.settrace(None)
+    assert len({watched.next().data for _ in range(3)}) == 3
+    with turning:
+        _publish(mounted.parent, "in the end")
+        watched.expect("in the end")
+    watched.feed.stop()
+    assert not watched.deaths
 
 
 def test_a_read_that_fails_is_tried_again_without_any_change(plain: Path) -> None:
