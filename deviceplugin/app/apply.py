@@ -1,7 +1,7 @@
 """Brings offers into force on the wire, in an order in which nothing breaks (design 3 and 8, contract section 6)."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deviceplugin.app.ports import Ledger, Link
@@ -45,6 +45,7 @@ def apply_plan(
     *,
     snapshot: Snapshot,
     health: HealthReport,
+    vanishing: Sequence[Held],
     link: Link,
     ledger: Ledger,
 ) -> Outcome:
@@ -60,9 +61,10 @@ def apply_plan(
         held: what pods hold, by PodResources and checkpoint; what was handed out since is taken from the ledger.
         snapshot: what the driver knows of devices that the plan no longer has.
         health: the verdicts on them.
+        vanishing: what was withdrawn for another resource's sake before, and the kubelet may still show.
     """
     known = held.with_handed_out(ledger.held())
-    step = transition(in_force, plan, known, snapshot=snapshot, health=health)
+    step = transition(in_force, plan, known, snapshot=snapshot, health=health, vanishing=vanishing)
     while _withdraws(step):
         for offer in step.sequence:
             if offer.name in in_force:
@@ -75,7 +77,7 @@ def apply_plan(
         if now_known == known:
             break
         known = now_known
-        step = transition(in_force, plan, known, snapshot=snapshot, health=health)
+        step = transition(in_force, plan, known, snapshot=snapshot, health=health, vanishing=vanishing)
     for offer in step.sequence:
         before = in_force.get(offer.name)
         if before is None:

@@ -97,7 +97,13 @@ class KubeletCame:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """The kubelet no longer counts on what was withdrawn for another resource's sake, or was waited for in vain."""
+    """The kubelet no longer counts on what was withdrawn for another resource's sake, or was waited for in vain.
+
+    Attributes:
+        withdrawn: the very object that was to be waited for: the same ids may have been withdrawn again since.
+    """
+
+    withdrawn: Held
 
 
 @dataclass(frozen=True, slots=True)

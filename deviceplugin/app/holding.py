@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from deviceplugin.app.events import HeldRead
-from deviceplugin.model.held import Held
+from deviceplugin.model.held import KUBELET_SETTLING_S, Held
 from deviceplugin.planning.transition import ours
 
 # Two reads this far apart must both lack an id (contract P8: "some seconds apart").
@@ -35,15 +35,20 @@ class Holding:
         """A new kubelet's silence about what is held proves nothing before it has settled."""
         return replace(self, missing_since={}, unproven=frozenset(_keys(self.held)))
 
-    def after(self, read: HeldRead, *, kubelet_settled: bool, ours_by_name: frozenset[str] = frozenset()) -> "Holding":
+    def after(self, read: HeldRead, *, kubelet_came_at: float, ours_by_name: frozenset[str] = frozenset()) -> "Holding":
         """Fold one read in.
 
         Args:
-            read: what the feed posted.
-            kubelet_settled: false for a while after a kubelet start, when PodResources may list too little (P5): then
-                only a checkpoint counts that lacks an id which this kubelet has shown before.
+            read: what the feed posted. What it proves is judged by when it began: it may have taken seconds.
+            kubelet_came_at: monotonic seconds of the newest kubelet start. For a while after it PodResources may list
+                too little (P5): then only a checkpoint counts that lacks an id which this kubelet has shown before. A
+                read that began before it may be an earlier kubelet's answer, and frees nothing.
             ours_by_name: resources in force or planned; others are ours by the form of their ids.
         """
+        after = self._after(read, read.began_at - kubelet_came_at > KUBELET_SETTLING_S, ours_by_name)
+        return after if read.began_at >= kubelet_came_at else after.kubelet_started()
+
+    def _after(self, read: HeldRead, kubelet_settled: bool, ours_by_name: frozenset[str]) -> "Holding":
         if read.listed is None and read.checkpointed is None:
             return replace(self, held=Held(self.held.ids, read.problem, pods=self.held.pods))
         listed = ours(read.listed or Held(), ours_by_name)

@@ -97,7 +97,7 @@ class VanishingWait(Protocol):
     """Tells when withdrawn devices are gone at the kubelet (deviceplugin.app.vanishing)."""
 
     def wait_for(self, withdrawn: Held) -> None:
-        """Have Vanished posted once the kubelet shows none of these."""
+        """Have Vanished posted with these once the kubelet shows none of them."""
 
 
 class MpsWatch(Protocol):

@@ -36,7 +36,7 @@ from deviceplugin.app.wellness import Wellness
 from deviceplugin.config.model import Config
 from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.model.health import HealthReport
-from deviceplugin.model.held import KUBELET_SETTLING_S
+from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.build import build
@@ -134,8 +134,8 @@ class Reconciler:
         self._echo = Echo()
         self._started_at = monotonic()
         self._unsettled = True
-        # The kubelet has yet to see that one resource gave devices up for another.
-        self._gives_way = False
+        # What resources gave up for others, one for each wait until the kubelet has seen it.
+        self._given_up: tuple[Held, ...] = ()
         # Something that is not part of the state may let more of the plan come into force.
         self._again = False
 
@@ -202,7 +202,8 @@ class Reconciler:
         elif isinstance(event, HeldRead):
             self._learn_held(event)
         elif isinstance(event, Vanished):
-            self._gives_way, self._again = False, True
+            self._given_up = tuple(one for one in self._given_up if one is not event.withdrawn)
+            self._again = True
         elif isinstance(event, KubeletCame):
             self._kubelet_came_at = self._monotonic()
             if state.holding is not None:
@@ -267,8 +268,7 @@ class Reconciler:
 
     def _learn_held(self, event: HeldRead) -> None:
         holding = self._state.holding or Holding()
-        settled = self._monotonic() - self._kubelet_came_at > KUBELET_SETTLING_S
-        after = holding.after(event, ours_by_name=self._our_names(), kubelet_settled=settled)
+        after = holding.after(event, ours_by_name=self._our_names(), kubelet_came_at=self._kubelet_came_at)
         if event.listed is not None:
             handed_out = self._ledger.held()
             self._ledger.observe(event.listed, event.began_at)
@@ -288,8 +288,6 @@ class Reconciler:
     # Planning and applying.
 
     def _reconcile(self, before: State) -> None:
-        if self._gives_way:
-            return
         self._again = False
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
@@ -311,12 +309,13 @@ class Reconciler:
             state.holding.held,
             snapshot=state.snapshot,
             health=report,
+            vanishing=self._given_up,
             link=self._link,
             ledger=self._ledger,
         )
         self._again = not outcome.complete
-        self._gives_way = any(outcome.gives_way.ids.values())
-        if self._gives_way:
+        if any(outcome.gives_way.ids.values()):
+            self._given_up += (outcome.gives_way,)
             self._vanishing.wait_for(outcome.gives_way)
         announce.waiting((*state.waiting, *state.without_daemon), (*outcome.waiting, *without_daemon))
         self._state = replace(

@@ -223,7 +223,7 @@ class Supervisor:
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, HeldRead):
-            self._holding = self._holding.after(event, kubelet_settled=True)
+            self._holding = self._holding.after(event, kubelet_came_at=-math.inf)
             self._held_read_at = event.began_at
         elif isinstance(event, KubeletCame):
             self._holding = self._holding.kubelet_started()

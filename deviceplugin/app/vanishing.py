@@ -62,7 +62,7 @@ class Vanishing:
             pause_s = min(2 * pause_s, longest_s)
         if still:
             log.warning("going on %.0f s after a list that withdrew devices: %s", PATIENCE_S, still)
-        self._post(Vanished())
+        self._post(Vanished(withdrawn))
 
     def _shown(self, withdrawn: Held) -> str:
         """Why the wait goes on; empty when nothing is shown any more."""

@@ -91,6 +91,7 @@ def transition(
     *,
     snapshot: Snapshot | None = None,
     health: HealthReport = NO_REPORT,
+    vanishing: Sequence[Held] = (),
 ) -> Transition:
     """How far a plan can come into force now.
 
@@ -101,6 +102,8 @@ def transition(
         snapshot: what is known of devices that the plan no longer has: their GPU, their health.
         health: verdicts on them, as for `build`. What only a planned unit lacks (its MPS control daemon) is not among
             them: it says nothing of a device that was given out on other terms.
+        vanishing: what earlier transitions withdrew for another resource's sake and the kubelet may still show: what
+            would gain from these waits on, and nothing else does.
     """
     if snapshot:
         verdicts = unhealthy(snapshot, health)
@@ -112,19 +115,20 @@ def transition(
     steps = [offers.next(name) for name in sorted(names)]
     waiting = tuple(one for step in steps for one in offers.waiting(step))
     following = tuple(step.offer for step in steps)
-    return Transition(following, waiting, *_sequence(in_force, following, offers.parents), in_force)
+    return Transition(following, waiting, *_sequence(in_force, following, offers.parents, vanishing), in_force)
 
 
 def _sequence(
-    in_force: Mapping[str, Offer], offers: Sequence[Offer], parents: Parents
+    in_force: Mapping[str, Offer], offers: Sequence[Offer], parents: Parents, vanishing: Sequence[Held]
 ) -> tuple[tuple[Offer, ...], Held]:
-    """What to do now, first what withdraws; and the ids that must have vanished before the rest is done."""
+    """What to do now, first what withdraws; and the ids withdrawn by it that must vanish before the rest is done."""
+    lost = {(offer.name, one) for offer in offers for one in _lost(in_force.get(offer.name), offer)}
+    shown = {(name, one) for held in vanishing for name, ids in held.ids.items() for one in ids}
     given_up: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-    for offer in offers:
-        for device_id in _lost(in_force.get(offer.name), offer):
-            for uuid in (unit_of(device_id), parents.gpu_of(unit_of(device_id))):
-                if uuid is not None:
-                    given_up[uuid].add((offer.name, device_id))
+    for name, device_id in lost | shown:
+        for uuid in (unit_of(device_id), parents.gpu_of(unit_of(device_id))):
+            if uuid is not None:
+                given_up[uuid].add((name, device_id))
 
     def givers(device_id: str, name: str) -> set[tuple[str, str]]:
         uuid = unit_of(device_id)
@@ -137,12 +141,14 @@ def _sequence(
         if before == offer:
             continue
         late = {one: way for one in _gained(before, offer) if (way := givers(one, offer.name))}
-        for giver, given in set().union(*late.values()):
+        for giver, given in lost & set().union(*late.values()):
             gives_way[giver].add(given)
         if not late:
             now.append(offer)
         elif before is not None:
-            now.append(replace(offer, devices=tuple(device for device in offer.devices if device.id not in late)))
+            part = replace(offer, devices=tuple(device for device in offer.devices if device.id not in late))
+            if part != before:
+                now.append(part)
     now.sort(key=lambda offer: (not _lost(in_force.get(offer.name), offer), offer.name not in in_force))
     return tuple(now), Held({name: frozenset(ids) for name, ids in gives_way.items()})
 

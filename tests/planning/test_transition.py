@@ -316,6 +316,32 @@ def test_two_resources_that_swap_gpus_withdraw_first() -> None:
     assert not gains.gives_way.ids
 
 
+def test_what_the_kubelet_may_still_show_delays_gains_from_it_and_nothing_else() -> None:
+    """The next step comes before the kubelet has shown the first one: health, growth and a way back go ahead."""
+    apart = config(entry(2, *indices(0), rename="nvidia.com/a"), entry(2, *indices(1), rename="nvidia.com/b", number=1))
+    moved = config(entry(2, *indices(0, 1), rename="nvidia.com/a"))
+    in_force = start(plain(3), apart)
+    first = transition(in_force, build(plain(3), moved), NONE_HELD)
+    vanishing = (first.gives_way,)
+    assert vanishing == (holding(b=f"{uuid(1)}::0 {uuid(1)}::1"),)
+
+    again = transition(first.after, build(plain(3), moved), NONE_HELD, vanishing=vanishing)
+    assert (again.sequence, again.gives_way) == ((), NONE_HELD)
+
+    report = HealthReport({uuid(0): "XID 79", uuid(2): "XID 79"})
+    sick = transition(first.after, build(plain(3), moved, report), NONE_HELD, health=report, vanishing=vanishing)
+    assert sorted(offer.name for offer in sick.sequence) == ["nvidia.com/a", "nvidia.com/gpu"]
+    assert not ids(sick.after, "a")
+    assert not ids(sick.after, "gpu")
+    assert sick.after["nvidia.com/a"].device_by_id.keys() == first.after["nvidia.com/a"].device_by_id.keys()
+
+    back = transition(first.after, build(plain(3), apart), NONE_HELD, vanishing=vanishing)
+    assert back.after == in_force, "what a resource itself gave up is not another's"
+
+    done = transition(sick.after, build(plain(3), moved), NONE_HELD)
+    assert len(ids(done.after, "a")) == 4
+
+
 def test_what_only_gives_comes_before_what_only_takes() -> None:
     in_force = start(plain(2), WHOLE)
     step = transition(in_force, build(plain(2), PART), NONE_HELD)

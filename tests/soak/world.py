@@ -162,7 +162,7 @@ class World:
             return not any(name in local and local[name].healthy & ids for name, ids in withdrawn.ids.items())
 
         eventually(vanished, self.patience_s)
-        self._inbox.put(Vanished())
+        self._inbox.put(Vanished(withdrawn))
 
     def every(self, interval_s: float) -> None:
         """`Paced`: whoever drives the world looks at the driver."""
