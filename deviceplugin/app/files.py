@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from watchdog.events import (
+    DirAttribEvent,
     DirCreatedEvent,
     DirDeletedEvent,
     DirMovedEvent,
+    FileAttribEvent,
     FileClosedEvent,
     FileCreatedEvent,
     FileDeletedEvent,
@@ -29,9 +31,11 @@ log = logging.getLogger(__name__)
 
 # Opening and reading make no event: our own looks must not wake us.
 EVENTS: list[type[FileSystemEvent]] = [
+    DirAttribEvent,  # who may read it
     DirCreatedEvent,
     DirDeletedEvent,
     DirMovedEvent,
+    FileAttribEvent,
     FileClosedEvent,
     FileCreatedEvent,
     FileDeletedEvent,
