@@ -13,15 +13,10 @@ from deviceplugin.config.notoffered import words_not_offered
 from deviceplugin.config.options import PLUGIN_SETTINGS
 from tests.deploy.chart import CHART
 from tests.project import ROOT
+from tests.project.guides import anchors
 
 GUIDES = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md") if path.name != "kubelet-contract.md"}
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors that a Markdown renderer makes of headings."""
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def paths(schema: dict[str, Any], path: str = "") -> Iterator[str]:
