@@ -6,6 +6,11 @@ from pathlib import Path
 from deviceplugin.cli.serve import end_at_once_on_signals
 
 MOUNT_SHM = "mount-shm"
+DOES = (
+    "Runs and watches the MPS control daemons of this node's GPUs, in a container of its own. It takes the flags of "
+    f"`serve`, so that both read one config. With {MOUNT_SHM}: mounts the /dev/shm of daemons and of pods on MPS shares, "
+    "and ends."
+)
 
 
 def run(words: list[str]) -> int:
@@ -18,7 +23,7 @@ def run(words: list[str]) -> int:
     from deviceplugin.config.settings import help_text, parse_settings  # noqa: PLC0415
 
     if any(word in ("-h", "--help", "-help") for word in words):
-        print(help_text(f"gpu-device-plugin mps [{MOUNT_SHM}]"))
+        print(help_text(f"gpu-device-plugin mps [{MOUNT_SHM}]", DOES))
         return 0
     settings = parse_settings(words[mounts:], os.environ)
     if mounts:

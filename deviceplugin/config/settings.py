@@ -35,6 +35,7 @@ __all__ = [
 
 SIMULATED = "simulated:"
 DEFAULT_STATUS_SOCKET = "/run/gpu-device-plugin/status.sock"
+SERVES = "Serves this node's GPUs to the kubelet."
 
 # Go's strconv.ParseBool, which NVIDIA's plugin reads flags and variables with.
 _BOOLEANS = {
@@ -126,9 +127,9 @@ def parse_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     return settings_from(namespace, environment)
 
 
-def help_text(program: str = "gpu-device-plugin serve") -> str:
-    """The help of a process that takes these flags and no other arguments."""
-    return _parser(program).format_help()
+def help_text(program: str = "gpu-device-plugin serve", does: str = SERVES) -> str:
+    """The help of a process that takes these flags and no other arguments, and `does` what the sentence says."""
+    return _parser(program, does).format_help()
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -330,12 +331,12 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def _parser(program: str) -> _Parser:
+def _parser(program: str, does: str = SERVES) -> _Parser:
     parser = _Parser(
         prog=program,
         usage="%(prog)s [--flag=value]...",
-        description="Serves this node's GPUs to the kubelet. A flag may be written with one dash or two, its value "
-        "after = or as the next word; a boolean flag alone means true. An empty environment variable counts as unset.",
+        description=f"{does} A flag may be written with one dash or two, its value after = or as the next word; a "
+        "boolean flag alone means true. An empty environment variable counts as unset.",
         add_help=False,
         allow_abbrev=False,
     )

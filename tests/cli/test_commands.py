@@ -57,6 +57,13 @@ def test_every_command_has_its_help(command: str) -> None:
     assert done.stdout.startswith(f"usage: gpu-device-plugin {command} ")
 
 
+def test_serve_and_the_supervisor_say_what_each_does() -> None:
+    serve, mps = (" ".join(run(command, "--help").stdout.split()) for command in ("serve", "mps"))
+    assert "Serves this node's GPUs to the kubelet." in serve
+    assert "Runs and watches the MPS control daemons" in mps
+    assert "Serves this node's GPUs" not in mps
+
+
 def test_version() -> None:
     assert run("version").stdout == run("--version").stdout == f"gpu-device-plugin {__version__}\n"
 
