@@ -8,8 +8,8 @@ from deviceplugin.cli.serve import end_at_once_on_signals
 MOUNT_SHM = "mount-shm"
 DOES = (
     "Runs and watches the MPS control daemons of this node's GPUs, in a container of its own. It takes the flags of "
-    f"`serve`, so that both read one config. With {MOUNT_SHM}: mounts the /dev/shm of daemons and of pods on MPS shares, "
-    "and ends."
+    f"`serve`, so that both read one config. With {MOUNT_SHM}: mounts the /dev/shm of daemons and of pods on MPS "
+    "shares, and ends."
 )
 
 
