@@ -52,7 +52,7 @@ NAMED: dict[str, dict[str, str]] = {
     "cdi": PLAIN
     | {
         "/var/run/cdi, writable": "cdi.enabled: the specifications that it writes",
-        "/run/nvidia/driver, read-only": "nvidiaDriverRoot: the driver's files",
+        "/run/nvidia/driver, read-only, HostToContainer": "nvidiaDriverRoot: the driver's files, once they are there",
     },
     "nvidia-device-plugin.yml": PLAIN,
     "nvidia-device-plugin-config.yml": PLAIN,

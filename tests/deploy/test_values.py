@@ -136,7 +136,7 @@ NVIDIAS = {
     *(f"gfd.{key}" for key in ("enabled", "nameOverride", "namespaceOverride", "noTimestamp", "sleepInterval")),
     *("gfd.securityContext", "gfd.enableHostNetwork", "nfd.enabled", "nfd.nameOverride", "nfd.master", "nfd.worker"),
 }
-TESTED_APART = {"allowDefaultNamespace", "config.fallbackStrategies", "global"}
+TESTED_APART = {"allowDefaultNamespace", "config.fallbackStrategies", "countMatchingNodes", "enabled", "global"}
 SECTIONS = {
     *("config", "image", "devicePlugin", "kubelet", "log", "healthChecks", "probes", "privileges", "mps", "cdi"),
 }
@@ -468,7 +468,7 @@ def test_values_and_schema_have_the_same_keys() -> None:
     """What values.yaml leaves out, nobody learns of."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
-    assert set(schema) - set(values) == {"global", "namespace", "nfd"}
+    assert set(schema) - set(values) == {"enabled", "global", "namespace", "nfd"}
     assert set(values) <= set(schema)
 
 

@@ -22,6 +22,8 @@
 {{- end -}}
 {{- if regexMatch "nvidia.*k8s-device-plugin" .Values.image.repository -}}
 {{- $found = append $found (printf "image.repository: found %s, which is NVIDIA's plugin; set it to where this plugin's image is, and remove image.tag" .Values.image.repository) -}}
+{{- else if contains "@" .Values.image.repository -}}
+{{- $found = append $found (printf "image.repository: found %s; the digest belongs into image.tag, as TAG@sha256:..." .Values.image.repository) -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end -}}
@@ -75,40 +77,63 @@
 {{- $found = append $found (printf "podLabels.%s: found %s, but the plugin's pods are known by this label: remove it; nameOverride or selectorLabelsOverride set it" $label $value) -}}
 {{- end -}}
 {{- end -}}
-{{- $handedOn := dict -}}
+{{- $contexts := dict "securityContext" .Values.securityContext "mps.securityContext" .Values.mps.securityContext -}}
+{{- range $value, $context := include "gdp.mig" . | empty | ternary dict $contexts -}}
+{{- $added := ($context.capabilities | default dict).add | default list -}}
+{{- if and $context (not $context.privileged) (not (or (has "SYS_ADMIN" $added) (has "CAP_SYS_ADMIN" $added) (has "ALL" $added))) -}}
+{{- $found = append $found (printf "%s: found %s without capability SYS_ADMIN, but NVIDIA's runtime starts no container without it that is to list MIG instances: add it, or set privileges.mig to false (CDI)" $value (toJson $context)) -}}
+{{- end -}}
+{{- end -}}
+{{- $supervisor := include "gdp.mps.identity" . | fromYaml -}}
+{{- $apart := not (include "gdp.mps" .) -}}
+{{- range $label, $value := include "gdp.selector" . | fromYaml -}}
+{{- if not (and (hasKey $supervisor $label) (eq $value (get $supervisor $label))) -}}
+{{- $apart = true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $apart -}}
+{{- $found = append $found (printf "selectorLabelsOverride: found %s, which the MPS supervisor's pods have as well: add a label that only the plugin's are to have" (toJson .Values.selectorLabelsOverride)) -}}
+{{- end -}}
+{{- $handedOn := dict "CONFIG_FILE" "config" "NVIDIA_CTK_PATH" "cdi.nvidiaHookPath" "MPS_SHM_SIZE" "mps.shmSize" -}}
 {{- range include "gdp.plugin.values" . | fromJsonArray -}}
 {{- $_ := set $handedOn (index . 0) (index . 2) -}}
 {{- end -}}
-{{- $_ := set $handedOn "CONFIG_FILE" "config" -}}
+{{- $seen := dict -}}
 {{- range .Values.extraEnv -}}
 {{- if hasKey $handedOn .name -}}
 {{- $found = append $found (printf "extraEnv: found %s, which is a value of its own that rights and mounts follow: set %s" .name (get $handedOn .name)) -}}
+{{- else if hasKey $seen .name -}}
+{{- $found = append $found (printf "extraEnv: found %s twice, expected each variable once" .name) -}}
 {{- end -}}
+{{- $_ := set $seen .name true -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end -}}
 
-{{/* Bytes of a quantity; 0 for one with a suffix that no memory limit has. */}}
-{{- define "gdp.bytes" -}}
-{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
-{{- $text := kindIs "string" . | ternary (toString .) (int64 . | toString) -}}
-{{- $number := regexFind "^[0-9.]+" $text -}}
-{{- $unit := trimPrefix $number $text -}}
-{{- if hasKey $units $unit -}}
-{{- mulf (float64 $number) (get $units $unit) -}}
+{{/* A quantity as a number: 50m is 0.05, 1Ki 1024. The schema has seen to it that it is one. */}}
+{{- define "gdp.quantity" -}}
+{{- $units := dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+  "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "[a-zA-Z]+$" $text -}}
+{{- mulf (trimSuffix $unit $text | float64) (get $units $unit | default 1) -}}
+{{- end -}}
+
+{{/* Findings, as JSON. Takes the path of the value, the value, the least that it may be, and why. */}}
+{{- define "gdp.check.least" -}}
+{{- if and (index . 1 | kindIs "invalid" | not) (lt (include "gdp.quantity" (index . 1) | float64) (include "gdp.quantity" (index . 2) | float64)) -}}
+{{- $shown := kindIs "float64" (index . 1) | ternary (toJson (index . 1)) (toString (index . 1)) -}}
+{{- list (printf "%s: found %s, expected at least %s: %s" (index . 0) $shown (index . 2) (index . 3)) | toJson -}}
 {{- else -}}
-0
+[]
 {{- end -}}
 {{- end -}}
 
 {{- define "gdp.check.resources" -}}
-{{- $found := list -}}
 {{- $limits := (.Values.resources | default dict).limits | default dict -}}
-{{- with $limits.memory -}}
-{{- $bytes := include "gdp.bytes" . | float64 -}}
-{{- if and (gt $bytes 0.0) (lt $bytes 83886080.0) -}}
-{{- $found = append $found (printf "resources.limits.memory: found %v, expected at least 80Mi: the plugin is a Python process of about 50 MiB and would be killed at once; limits measured for NVIDIA's plugin don't fit, remove the key for our own (128Mi)" (kindIs "string" . | ternary . (int64 . | toString))) -}}
-{{- end -}}
-{{- end -}}
-{{- toJson $found -}}
+{{- concat
+  (include "gdp.check.least" (list "resources.limits.memory" $limits.memory "80Mi" "the plugin is a Python process of about 50 MiB and would be killed at once; limits measured for NVIDIA's plugin don't fit, remove the key for our own (128Mi)") | fromJsonArray)
+  (include "gdp.check.least" (list "resources.limits.cpu" $limits.cpu "50m" "each probe is a Python process that starts, and with less it does not end in time; remove the key: a throttled plugin makes pods wait") | fromJsonArray)
+  (include "gdp.check.least" (list "mps.shmSize" .Values.mps.shmSize "16Mi" "no daemon has room in less") | fromJsonArray)
+| toJson -}}
 {{- end -}}

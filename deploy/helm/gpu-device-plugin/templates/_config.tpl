@@ -38,20 +38,19 @@
 {{- if and .Values.config.map $key -}}
 {{- $file = get .Values.config.map $key | fromYaml -}}
 {{- end -}}
-{{- $flags := $file.flags | default dict -}}
-{{- $plugin := $flags.plugin | default dict -}}
-{{- $sharing := $file.sharing | default dict -}}
+{{- /* What is no mapping is refused elsewhere, by name. */ -}}
+{{- $flags := kindIs "map" $file.flags | ternary $file.flags dict -}}
+{{- $plugin := kindIs "map" $flags.plugin | ternary $flags.plugin dict -}}
+{{- $sharing := kindIs "map" $file.sharing | ternary $file.sharing dict -}}
 {{- $strategies := .Values.deviceListStrategy | default $plugin.deviceListStrategy | default "envvar" -}}
-{{- if kindIs "slice" $strategies -}}
-{{- $strategies = join "," $strategies -}}
-{{- end -}}
-{{- $mig := .Values.migStrategy | default $flags.migStrategy | default "none" -}}
+{{- $strategies = kindIs "slice" $strategies | ternary $strategies (regexSplit "\\s*,\\s*" (toString $strategies) -1) -}}
+{{- $mig := .Values.migStrategy | default $flags.migStrategy -}}
 {{- dict
-  "mig" (ne $mig "none")
-  "volumeMounts" (contains "volume-mounts" $strategies)
-  "cdi" (contains "cdi-" $strategies)
+  "mig" (has $mig (list "single" "mixed"))
+  "volumeMounts" (has "volume-mounts" $strategies)
+  "cdi" (or (has "cdi-annotations" $strategies) (has "cdi-cri" $strategies))
   "mps" (not (empty $sharing.mps))
-  "failOnInitError" (hasKey $flags "failOnInitError")
+  "failOnInitError" (not (kindIs "invalid" $flags.failOnInitError))
 | toJson -}}
 {{- end -}}
 

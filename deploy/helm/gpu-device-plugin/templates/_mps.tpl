@@ -2,8 +2,7 @@
 
 {{/* Labels of its own: NVIDIA's two DaemonSets share one selector. */}}
 {{- define "gdp.mps.identity" -}}
-app.kubernetes.io/name: {{ include "gdp.name" . | trunc 59 }}-mps
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{- dict "app.kubernetes.io/name" (printf "%s-mps" (include "gdp.cut" (list 59 (include "gdp.name" .)))) "app.kubernetes.io/instance" .Release.Name | toYaml -}}
 {{- end -}}
 
 {{- define "gdp.mps.securityContext" -}}
@@ -12,11 +11,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- else -}}
 runAsUser: 0
 readOnlyRootFilesystem: true
+{{- if .Values.compatWithCPUManager }}
+# compatWithCPUManager: as for the plugin's container; the control daemons' GPUs would go, too.
+privileged: true
+{{- else }}
 capabilities:
   drop: [ALL]
   # SYS_ADMIN: setting a GPU's compute mode, and listing MIG instances. The others: the daemon starts servers that run as
   # their clients' users, opens its pipes to these, and ends them.
   add: [SYS_ADMIN, SETUID, SETGID, CHOWN, FOWNER, KILL]
+{{- end }}
 {{- end -}}
 {{- end -}}
 

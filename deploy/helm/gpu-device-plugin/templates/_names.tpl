@@ -1,20 +1,23 @@
 {{/* Names and labels: NVIDIA's, so that its release can be upgraded in place (docs/decisions/0700). */}}
 
+{{/* The first characters of a name or label. Takes their number and the text. A cut must not leave an end that none may have. */}}
+{{- define "gdp.cut" -}}
+{{- regexReplaceAll "[-._]+$" (trunc (index . 0) (index . 1)) "" -}}
+{{- end -}}
+
 {{- define "gdp.name" -}}
-{{- default "nvidia-device-plugin" .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- include "gdp.cut" (list 63 (default "nvidia-device-plugin" .Values.nameOverride)) -}}
 {{- end -}}
 
 {{- define "gdp.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
-{{- else -}}
 {{- $name := default "nvidia-device-plugin" .Values.nameOverride -}}
-{{- if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
+{{- include "gdp.cut" (list 63 (default $full .Values.fullnameOverride)) -}}
 {{- end -}}
-{{- end -}}
+
+{{/* The MPS supervisor's. */}}
+{{- define "gdp.mps.fullname" -}}
+{{- include "gdp.cut" (list 59 (include "gdp.fullname" .)) -}}-mps
 {{- end -}}
 
 {{- define "gdp.namespace" -}}
@@ -24,16 +27,7 @@
 {{/* What the plugin's pods are known by: NVIDIA's two labels, and those that the values select by. */}}
 {{- define "gdp.identity" -}}
 {{- $override := .Values.selectorLabelsOverride | default dict -}}
-{{- $labels := list -}}
-{{- range list (list "app.kubernetes.io/name" (include "gdp.name" .)) (list "app.kubernetes.io/instance" .Release.Name) -}}
-{{- if not (hasKey $override (index . 0)) -}}
-{{- $labels = append $labels (join ": " .) -}}
-{{- end -}}
-{{- end -}}
-{{- with $override -}}
-{{- $labels = append $labels (toYaml .) -}}
-{{- end -}}
-{{ join "\n" $labels }}
+{{- dict "app.kubernetes.io/name" (include "gdp.name" .) "app.kubernetes.io/instance" .Release.Name | merge (deepCopy $override) | toYaml -}}
 {{- end -}}
 
 {{- define "gdp.selector" -}}
@@ -46,7 +40,7 @@
 
 {{/* Labels of every object but pods. */}}
 {{- define "gdp.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+helm.sh/chart: {{ include "gdp.cut" (list 63 (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_")) }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "gdp.identity" . }}

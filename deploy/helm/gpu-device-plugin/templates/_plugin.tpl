@@ -27,13 +27,19 @@
 
 {{- define "gdp.plugin.env" -}}
 {{- $waits := not (include "gdp.asked" . | fromJson).failOnInitError -}}
-- name: NVIDIA_VISIBLE_DEVICES
-  value: {{ if include "gdp.volumeMounts" . }}/var/run/nvidia-container-devices{{ else }}all{{ end }}
-- name: NVIDIA_DRIVER_CAPABILITIES
-  value: compute,utility
-{{- if include "gdp.mig" . }}
-- name: NVIDIA_MIG_MONITOR_DEVICES
-  value: all
+{{- /* What the container's runtime is asked for. extraEnv may ask otherwise: no variable may stand twice (server-side apply). */ -}}
+{{- $runtime := dict
+  "NVIDIA_VISIBLE_DEVICES" (include "gdp.volumeMounts" . | empty | ternary "all" "/var/run/nvidia-container-devices")
+  "NVIDIA_DRIVER_CAPABILITIES" "compute,utility" -}}
+{{- if include "gdp.mig" . -}}
+{{- $_ := set $runtime "NVIDIA_MIG_MONITOR_DEVICES" "all" -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+{{- $_ := unset $runtime .name -}}
+{{- end -}}
+{{- range $name, $value := $runtime }}
+- name: {{ $name }}
+  value: {{ $value }}
 {{- end }}
 {{- if include "gdp.config.map" . }}
 - name: CONFIG_FILE
@@ -61,7 +67,7 @@ privileged: true
 {{- else if include "gdp.mig" . }}
 capabilities:
   drop: [ALL]
-  # privileges.mig: without it NVIDIA's runtime ignores NVIDIA_MIG_MONITOR_DEVICES.
+  # privileges.mig: without it NVIDIA's runtime starts no container that has NVIDIA_MIG_MONITOR_DEVICES.
   add: [SYS_ADMIN]
 {{- else }}
 allowPrivilegeEscalation: false

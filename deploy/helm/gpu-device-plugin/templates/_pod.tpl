@@ -2,10 +2,10 @@
 
 {{- define "gdp.pod.placement" -}}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ toYaml . }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ toYaml . }}
 {{- end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
@@ -26,7 +26,7 @@ tolerations:
 {{- end -}}
 
 {{- define "gdp.pod.rights" -}}
-serviceAccountName: {{ include "gdp.serviceAccount" . }}
+serviceAccountName: {{ include "gdp.serviceAccount" . | toYaml }}
 # Nothing here talks to the API server.
 automountServiceAccountToken: false
 enableServiceLinks: false

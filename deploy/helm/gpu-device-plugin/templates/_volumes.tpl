@@ -4,22 +4,22 @@
 {{- define "gdp.volumes.kubelet" -}}
 - name: kubelet-device-plugins-dir
   hostPath:
-    path: {{ .Values.kubelet.devicePluginsDir }}
+    path: {{ toYaml .Values.kubelet.devicePluginsDir }}
     type: Directory
 - name: kubelet-pod-resources-dir
   hostPath:
-    path: {{ .Values.kubelet.rootDir }}/pod-resources
+    path: {{ printf "%s/pod-resources" .Values.kubelet.rootDir | toYaml }}
     type: Directory
 {{- end -}}
 
 {{- define "gdp.volumes.mps" -}}
 - name: mps-root
   hostPath:
-    path: {{ .Values.mps.root }}
+    path: {{ toYaml .Values.mps.root }}
     type: DirectoryOrCreate
 - name: mps-shm
   hostPath:
-    path: {{ .Values.mps.root }}/shm
+    path: {{ printf "%s/shm" .Values.mps.root | toYaml }}
     type: DirectoryOrCreate
 {{- end -}}
 
@@ -28,7 +28,7 @@
 {{- with include "gdp.config.map" . }}
 - name: config
   configMap:
-    name: {{ . }}
+    name: {{ toYaml . }}
     items:
       - key: {{ include "gdp.config.key" $ | quote }}
         path: config.yaml
@@ -36,7 +36,7 @@
 {{- with .Values.nvidiaDriverRoot }}
 - name: driver-root
   hostPath:
-    path: {{ . }}
+    path: {{ toYaml . }}
     type: Directory
 {{- end }}
 {{- if include "gdp.volumeMounts" . }}
