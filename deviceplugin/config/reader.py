@@ -16,7 +16,7 @@ from deviceplugin.config.document import (
 from deviceplugin.config.model import Origin, SelectAll, SelectCount, Selector, SelectRest
 from deviceplugin.config.scalars import Refused, describe, read_scalar
 from deviceplugin.config.selectors import ONE_DEVICE, read_alone, read_selector
-from deviceplugin.config.suggest import nearest, right_places, written_keys
+from deviceplugin.config.suggest import KNOWN_KEYS, nearest, right_places, written_keys
 from deviceplugin.config.types import (
     GpuList,
     Key,
@@ -88,26 +88,28 @@ class Reader:
             below = join_path(path, quote_key(entry.key))
             key = section.get(entry.key)
             if key is None:
-                self._unknown_key(entry, section, below)
-                key = None if self.lenient else section.get(nearest(entry.key, section.names) or "")
+                # What it holds is read as what is meant: whoever mends the key shall find no further mistakes below it.
+                key = self._unknown_key(entry, section, below)
                 if key is None:
                     continue
-                # What it holds is read as if the key were right: whoever mends it finds no further mistakes below it.
+                if section.get(key.name) is not key:
+                    self._entry(entry, key.type, below)
+                    continue
                 misspelt.add(key.name)
-            value = self._entry(entry, key, below)
+            value = self._entry(entry, key.type, below)
             if value is not None:
                 values.setdefault(key.name, Found(value, self._origin(below, entry.line)))
         self._require(node, section, path, misspelt)
         return values
 
-    def _entry(self, entry: Entry, key: Key, path: str) -> object | None:
+    def _entry(self, entry: Entry, kind: Type, path: str) -> object | None:
         """The value of a key; None when it has none, or none that fits: that is reported."""
         if _is_null(entry.value):
-            if isinstance(key.type, Section) and key.type.null_hint:
-                self._refuse(entry.line, path, entry.value, Refused(key.type.expected, key.type.null_hint))
+            if isinstance(kind, Section) and kind.null_hint:
+                self._refuse(entry.line, path, entry.value, Refused(kind.expected, kind.null_hint))
             return None
         try:
-            return self._value(entry.value, key.type, path)
+            return self._value(entry.value, kind, path)
         except Refused as refused:
             # A collection begins on the line after its key: the key is where one looks.
             line = entry.value.line if isinstance(entry.value, Scalar) else entry.line
@@ -125,21 +127,23 @@ class Reader:
             origin = self._origin(join_path(path, key.name), line)
             self.report(origin, f"found no {key.name}, expected {key.type.expected}")
 
-    def _unknown_key(self, entry: Entry, section: Section, path: str) -> None:
+    def _unknown_key(self, entry: Entry, section: Section, path: str) -> Key | None:
+        """Reports a key; returns the one that is meant if that is clear, of this section or another."""
         findings = self.warnings if self.lenient else self.problems
         # Suggestions take time, and nobody sees those beyond the bound.
-        hint = self._suggestion(entry.key, section, path) if len(findings) <= MAX_FINDINGS else ""
+        sought = len(findings) <= MAX_FINDINGS and entry.key != "<<"
+        near = nearest(entry.key, section.names) if sought else None
+        places = right_places(entry.key, path, self.written) if sought and not near else ()
+        hint = "; merge keys are not read" if entry.key == "<<" else ""
+        if near or places:
+            lost_indentation = " (lost indentation?)" if places and "." not in path else ""
+            hint = f"; did you mean {near or ' or '.join(places)}?{lost_indentation}"
         ignored = ", ignored" if self.lenient else ""
         text = f"found an unknown key{ignored}, expected one of: {', '.join(section.names)}{hint}"
         findings.append((entry.line, f"{self.source}:{entry.line}: {path}: {text}"))
-
-    def _suggestion(self, name: str, section: Section, path: str) -> str:
-        if name == "<<":
-            return "; merge keys are not read"
-        near = nearest(name, section.names)
-        places = (near,) if near else right_places(name, path, self.written)
-        lost_indentation = " (lost indentation?)" if places and not near and "." not in path else ""
-        return f"; did you mean {' or '.join(places)}?{lost_indentation}" if places else ""
+        if self.lenient:
+            return None
+        return section.get(near) if near else KNOWN_KEYS[places[0]] if len(places) == 1 else None
 
     def _refuse(self, line: int, path: str, node: Node, refused: Refused) -> None:
         hint = f" ({refused.hint})" if refused.hint else ""

@@ -72,7 +72,13 @@ _ENTRY_START = (
         "The name that the shares get. Unset: <name>.shared with renameByDefault; else the plain name if the entry "
         "takes every device of the resource; else <name>.shared for time-slicing and <name>.mps for MPS.",
     ),
-    Key("devices", SharedDevices(), "Which devices of the resource this entry shares.", "all"),
+    Key(
+        "devices",
+        SharedDevices(),
+        "Which devices of the resource this entry shares. A count: so many, the first that no other entry names. rest: "
+        "all that no other entry names.",
+        "all",
+    ),
 )
 _ABOVE = (
     "one list to the kubelet has at most 4 MiB, which more replicas of even one device exceed (kubelet contract R10)"

@@ -1,26 +1,27 @@
 """What someone who wrote an unknown key may have meant: the nearest known key, or the same one in its right place."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from deviceplugin.config.document import MappingNode, join_path
 from deviceplugin.config.schema import ROOT
-from deviceplugin.config.types import ListOf, Section, Type
+from deviceplugin.config.types import Key, ListOf, Section
 
 _ALIASES = {"time-slicing": "timeSlicing", "time_slicing": "timeSlicing"}
 
 
-def _known_paths(section: Section, path: str = "") -> Iterator[tuple[str, Type]]:
+def _known_keys(section: Section, path: str = "") -> Iterator[tuple[str, Key]]:
     for key in section.keys:
         below = join_path(path, key.name)
-        yield below, key.type
+        yield below, key
         match key.type:
             case Section():
-                yield from _known_paths(key.type, below)
+                yield from _known_keys(key.type, below)
             case ListOf(item=Section() as item):
-                yield from _known_paths(item, f"{below}[]")
+                yield from _known_keys(item, f"{below}[]")
 
 
-KNOWN_PATHS: tuple[tuple[str, Type], ...] = tuple(_known_paths(ROOT))
+KNOWN_KEYS: Mapping[str, Key] = dict(_known_keys(ROOT))
+"""Every key by its path; `[]` in one: the key of each item of a list."""
 
 
 def edit_distance(first: str, second: str) -> int:
@@ -52,8 +53,10 @@ def right_places(name: str, wrong_path: str, written: Collection[str], *, for_li
     name = _ALIASES.get(name, name).lower()
     found = [
         path
-        for path, kind in KNOWN_PATHS
-        if path.rpartition(".")[2].lower() == name and path != wrong_path and (not for_list or isinstance(kind, ListOf))
+        for path, key in KNOWN_KEYS.items()
+        if path.rpartition(".")[2].lower() == name
+        and path != wrong_path
+        and (not for_list or isinstance(key.type, ListOf))
     ]
     named = [path for path in found if path.rpartition(".")[0].rpartition(".")[2].removesuffix("[]") in written]
     inside = [path for path in named if not path.rpartition(".")[0].endswith("[]")]

@@ -10,12 +10,12 @@ from deviceplugin.config.document import dump_document
 from deviceplugin.config.load import parse_config
 from deviceplugin.config.model import Config
 from deviceplugin.config.settings import parse_settings
-from deviceplugin.config.suggest import KNOWN_PATHS
+from deviceplugin.config.suggest import KNOWN_KEYS
 from deviceplugin.errors import ConfigError, UsageError
 from tests.config.files import EXAMPLES
 
 WORDS = [
-    *sorted({path.rpartition(".")[2].removesuffix("[]") for path, _ in KNOWN_PATHS}),
+    *sorted({path.rpartition(".")[2].removesuffix("[]") for path in KNOWN_KEYS}),
     *(
         "all",
         "rest",

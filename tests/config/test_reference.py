@@ -7,14 +7,14 @@ import pytest
 from deviceplugin.config.document import dump_document, load_document, to_plain
 from deviceplugin.config.load import parse_config
 from deviceplugin.config.reference import EXAMPLES, render
-from deviceplugin.config.suggest import KNOWN_PATHS
+from deviceplugin.config.suggest import KNOWN_KEYS
 from deviceplugin.config.types import ListOf, Section
 from tests.project import ROOT
 
 LEAVES = [
     path
-    for path, kind in KNOWN_PATHS
-    if not isinstance(kind, Section) and not (isinstance(kind, ListOf) and isinstance(kind.item, Section))
+    for path, key in KNOWN_KEYS.items()
+    if not isinstance(key.type, Section) and not (isinstance(key.type, ListOf) and isinstance(key.type.item, Section))
 ]
 # What stands beside a key of an entry, since the entry is incomplete without it.
 BESIDE: dict[str, dict[str, Any]] = {

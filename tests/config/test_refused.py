@@ -375,6 +375,15 @@ def test_a_misspelt_section_hides_none_of_the_mistakes_in_it(tmp_path: Path) -> 
     assert (ignored.time_slicing, len(ignored.warnings)) == (None, 1)
 
 
+@pytest.mark.parametrize(
+    "text", ["timeSlicing:\n  resources:\n  - {}\n", "sharing:\n  timeSlicing:\n  resources:\n  - {}\n"]
+)
+def test_a_misplaced_section_hides_none_of_the_mistakes_in_it(tmp_path: Path, text: str) -> None:
+    found = problems(tmp_path, text.format("{name: nvidia.com/gpu, replicas: '4'}"))
+    assert any("did you mean sharing.timeSlicing" in problem for problem in found)
+    assert 'resources[0].replicas: found the text "4", expected a whole number from 2' in found[-1]
+
+
 def test_what_a_misspelt_section_says_clashes_as_if_it_were_right(tmp_path: Path) -> None:
     text = entry(f"{GPU}\nreplicas: 2") + f"  mpps:\n    resources:\n    - {GPU}\n      replicas: 3\n"
     assert [problem.split(", expected")[0] for problem in problems(tmp_path, text)] == [
