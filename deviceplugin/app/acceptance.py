@@ -1,14 +1,15 @@
 """Whether a config that is right in itself may come into force here, or is refused whole: pure, from the state."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from deviceplugin.app.state import Refused, State
 from deviceplugin.config.model import Config, HeldPolicy
 from deviceplugin.model.held import Held
+from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.rights import Container, Lack, in_words, lacking
-from deviceplugin.planning.transition import transition
+from deviceplugin.planning.transition import Transition, transition
 
 
 def beyond_rights(state: State, config: Config, plan: Plan, container: Container) -> Refused | None:
@@ -45,12 +46,19 @@ def would_wait(state: State, config: Config, plan: Plan, held: Held) -> Refused 
     if config.transition is not HeldPolicy.REFUSE or state.holding is None or state.plan is None:
         return None
     step = transition(state.offers, plan, held, snapshot=state.snapshot)
-    waits_already = {item.what for item in state.waiting}
     problems = tuple(
         f"{config.source}: sharing.transition: found refuse, and a change that has to wait ({item.what}; for "
         f"{item.waits_for}), expected none: end these pods and send SIGHUP, or set it to drain"
-        for item in step.waiting
-        if item.what not in waits_already
+        for item in newly_waiting(step, {item.what for item in state.waiting})
     )
     holders = Held({offer.name: held.of(offer.name) & offer.refused.keys() for offer in step.offers})
     return Refused(problems, time.time(), holders) if problems else None
+
+
+def newly_waiting(step: Transition, already: Collection[str]) -> tuple[Waiting, ...]:
+    """What would wait because of a new config, and not for an earlier one or because hardware went away.
+
+    Args:
+        already: what waits now (`Waiting.what`).
+    """
+    return tuple(item for item in step.waiting if item.what not in already)

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 from deviceplugin import __version__
@@ -14,8 +15,9 @@ from deviceplugin.kubelet.link import ResourceState
 from deviceplugin.model.held import Held
 from deviceplugin.model.node import Gpu
 from deviceplugin.model.offer import Offer
-from deviceplugin.model.plan import Health, Plan
-from deviceplugin.planning.explain import explain
+from deviceplugin.model.plan import Health, Mode, Plan, Terms
+from deviceplugin.planning.explain import explain, share_document
+from deviceplugin.planning.holders import terms_of_held
 from deviceplugin.planning.mps import not_asked
 from deviceplugin.planning.rights import in_words
 
@@ -76,15 +78,21 @@ class Report:
             "driver": self._driver(state),
             "health": self._health(state),
             "gpus": [_gpu(gpu) for gpu in state.snapshot.gpus] if state.snapshot else [],
-            "resources": [
-                _resource(offer, state.plan, link.get(name), held, self._sources.monotonic())
-                for name, offer in sorted(state.offers.items())
-            ],
+            "resources": sorted(
+                [
+                    *(
+                        _resource(offer, state.plan, link.get(name), held, self._sources.monotonic())
+                        for name, offer in state.offers.items()
+                    ),
+                    *_unserved(state),
+                ],
+                key=itemgetter("name"),
+            ),
             "mps": _mps(state),
             "cdi_problem": state.cdi_problem,
             "held_unknown_because": state.holding.held.unknown_because if state.holding else "not read yet",
             "waiting": [
-                {"resource": item.resource, "what": item.what, "waits_for": item.waits_for}
+                {"resource": item.resource, "what": item.what, "waits_for": item.waits_for, "ids": list(item.ids)}
                 for item in (*state.waiting, *state.without_daemon)
             ],
             "plan": self._plan(state),
@@ -232,10 +240,12 @@ def _resource(offer: Offer, plan: Plan | None, served: ResourceState | None, hel
         "mode": offer.resource.mode.value,
         "origin": offer.resource.origin,
         "planned": plan is not None and plan.resource(offer.name) is not None,
+        "served": True,
         "capacity": len(offer.devices),
         "healthy": healthy,
         "held": sorted(held.of(offer.name)),
         "pods": {one: held.pods[one] for one in sorted(held.of(offer.name)) if one in held.pods},
+        "terms": {one: _terms(terms_of_held(one, offer, None)) for one in sorted(held.of(offer.name))},
         "draining": sorted(offer.draining),
         "unhealthy": {device.id: device.reason for device in offer.devices if device.health is not Health.HEALTHY},
         "registered": served is not None and served.registered,
@@ -251,3 +261,36 @@ def _resource(offer: Offer, plan: Plan | None, served: ResourceState | None, hel
             "conflict": served.conflict,
         }
     return document
+
+
+def _terms(terms: Terms) -> Document:
+    return {"mode": terms.mode.value, "mps": share_document(terms.mps) if terms.mps else None}
+
+
+def _unserved(state: State) -> Iterator[Document]:
+    """The resources that are planned and that the kubelet does not know of yet, each with what it awaits."""
+    waits = {item.resource: item.waits_for for item in state.without_daemon}
+    for resource in state.plan.resources if state.plan else ():
+        if resource.name in state.offers:
+            continue
+        of_mps, others = (
+            "the first answer of its MPS control daemons",
+            "another resource, which gives devices up for it",
+        )
+        yield {
+            "name": resource.name,
+            "mode": resource.mode.value,
+            "origin": resource.origin,
+            "planned": True,
+            "served": False,
+            "capacity": 0,
+            "healthy": 0,
+            "held": [],
+            "pods": {},
+            "terms": {},
+            "draining": [],
+            "unhealthy": {},
+            "registered": False,
+            "stream_open": False,
+            "awaiting": waits.get(resource.name) or (of_mps if resource.mode is Mode.MPS else others),
+        }

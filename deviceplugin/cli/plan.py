@@ -4,28 +4,58 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.cli.words import render_left_out
+from deviceplugin.app.acceptance import newly_waiting
+from deviceplugin.app.in_force import InForce, in_force
+from deviceplugin.cli.words import holders, render_left_out
 from deviceplugin.config.load import load_config
 from deviceplugin.config.model import Config, HeldPolicy
 from deviceplugin.config.settings import Settings, add_flags, go_style, settings_from
 from deviceplugin.driver import open_driver
 from deviceplugin.errors import ConfigError
-from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
+from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Plan
 from deviceplugin.model.words import counted
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.planning.build import build
-from deviceplugin.planning.explain import WINDOW, difference, explain
+from deviceplugin.planning.explain import WINDOW, difference, explain, unhealthy
+from deviceplugin.planning.identity import remember
 from deviceplugin.planning.transition import transition
 
 Document = dict[str, Any]
 
-NO_DIFFERENCE, ERRORS, DIFFERENCES = 0, 1, 3
+NO_DIFFERENCE, ERRORS, DIFFERENCES, REFUSED = 0, 1, 3, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A plan beside the plugin that runs here.
+
+    Attributes:
+        running: whether one answers.
+        changes: what would change in it.
+        waits: the changes that would wait for pods; those that the plan is refused for, where it is.
+        refused: `sharing.transition` is refuse and something new would wait: then nothing changes.
+        unhealthy: what is Unhealthy in the running plugin. No config decides that, so that it is no change.
+    """
+
+    running: bool = False
+    changes: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    refused: bool = False
+    unhealthy: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """What the command ends with."""
+        if self.refused:
+            return REFUSED
+        return DIFFERENCES if self.changes else NO_DIFFERENCE
 
 
 def run(words: list[str]) -> int:
@@ -33,9 +63,17 @@ def run(words: list[str]) -> int:
 
     Returns:
         0: planned, and nothing differs from what a running plugin has in force (or none runs); 3: something does;
+        4: the running plugin would refuse it now, since pods hold what it changes (`sharing.transition: refuse`);
         1: the config or the driver is refused, or `serve` would not start with it.
     """
-    parser = argparse.ArgumentParser(prog="gpu-device-plugin plan", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="gpu-device-plugin plan",
+        description=__doc__,
+        epilog="exit status: 0 nothing would change, or no plugin runs here; 3 something would; 4 the plugin would "
+        "refuse it now, since sharing.transition is refuse and pods hold what it changes; 1 the config or the driver "
+        "is refused; 2 wrong usage",
+        allow_abbrev=False,
+    )
     parser.usage = "%(prog)s [FILE] [--output text|json] [flags of serve]"
     parser.add_argument("config", nargs="?", metavar="FILE", help="the config file (as --config-file); - is stdin")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default %(default)s")
@@ -44,34 +82,20 @@ def run(words: list[str]) -> int:
     settings = settings_from(options, os.environ)
     for warning in settings.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    running = _running(Path(settings.status_socket))
     try:
-        snapshot, config, plan = _plan(settings, options.config or settings.config_file)
+        snapshot, config, plan = _plan(settings, options.config or settings.config_file, running)
     except ConfigError as error:
         print("\n".join(error.problems), file=sys.stderr)
         return ERRORS
     document = explain(snapshot, config, plan)
-    running = _running(Path(settings.status_socket))
-    changes = [] if running is None else _changes(document, running["plan"])
-    waits = [] if running is None else _waits(snapshot, plan, running)
+    compared = Comparison() if running is None else _compare(document, snapshot, config, plan, running)
     if options.output == "json":
-        compared = {"running": running is not None, "changes": changes, "waits": waits}
-        print(json.dumps({**document, **compared}, indent=2))
+        print(json.dumps({**document, **asdict(compared)}, indent=2))
     else:
         print("\n".join(render(document)))
-        print("\n".join(_render_changes(running is not None, changes, waits, config.transition)))
-    if _ends_a_start(document):
-        return ERRORS
-    return DIFFERENCES if changes else NO_DIFFERENCE
-
-
-def _plan(settings: Settings, config_file: str | None) -> tuple[Snapshot, Config, Plan]:
-    config = load_config(config_file, settings.overrides, lenient=settings.lenient)
-    driver = open_driver(settings.driver, container_driver_root=config.flags.container_driver_root)
-    try:
-        snapshot = driver.snapshot()
-    finally:
-        driver.close()
-    return snapshot, config, build(snapshot, config)
+        print("\n".join(_render_comparison(compared)))
+    return ERRORS if _ends_a_start(document) else compared.exit_status
 
 
 def _running(status_socket: Path) -> Document | None:
@@ -82,37 +106,63 @@ def _running(status_socket: Path) -> Document | None:
         return None
 
 
-def _changes(document: Document, in_force: Document | None) -> list[str]:
-    if in_force is None:
-        return [f"+ {resource['name']}: nothing is in force yet" for resource in document["resources"]]
-    return difference(document, in_force)
+def _plan(settings: Settings, config_file: str | None, running: Document | None) -> tuple[Snapshot, Config, Plan]:
+    config = load_config(config_file, settings.overrides, lenient=settings.lenient)
+    driver = open_driver(settings.driver, container_driver_root=config.flags.container_driver_root)
+    try:
+        snapshot = driver.snapshot()
+    finally:
+        driver.close()
+    if running is not None:
+        # A GPU that is lost by now is the same to the running plugin, which knew it before.
+        snapshot = remember(in_force(running).snapshot, snapshot)
+    return snapshot, config, build(snapshot, config)
 
 
-def _waits(snapshot: Snapshot, plan: Plan, running: Document) -> list[str]:
-    """What of the plan would wait for pods that hold devices now."""
-    held = Held({one["name"]: frozenset(one["held"]) for one in running["resources"]})
-    waits = [f"{item.what}; for {item.waits_for}" for item in transition({}, plan, held, snapshot=snapshot).waiting]
-    if because := running["held_unknown_because"]:
-        waits.append(f"whatever withdraws a device; for knowledge of what pods hold: {because}")
-    return waits
+def _compare(document: Document, snapshot: Snapshot, config: Config, plan: Plan, running: Document) -> Comparison:
+    if running["plan"] is None:
+        changes = [f"+ {resource['name']}: nothing is in force yet" for resource in document["resources"]]
+        return Comparison(running=True, changes=tuple(changes))
+    now = in_force(running)
+    step = transition(now.offers, plan, now.held, snapshot=snapshot)
+    told = tuple(unhealthy(running["plan"]))
+    if config.transition is HeldPolicy.REFUSE and (waits := newly_waiting(step, now.waiting)):
+        return Comparison(running=True, waits=_in_words(waits, now), refused=True, unhealthy=told)
+    changes = difference(document, running["plan"])
+    return Comparison(running=True, changes=tuple(changes), waits=_in_words(step.waiting, now), unhealthy=told)
 
 
-def _render_changes(running: bool, changes: list[str], waits: list[str], policy: HeldPolicy) -> Iterator[str]:
-    if not running:
+def _in_words(waits: Iterable[Waiting], now: InForce) -> tuple[str, ...]:
+    """Each change with those who hold what it takes away; or why nobody knows who does."""
+    known = not now.held.unknown_because
+    return tuple(f"{one.what}; {holders(one.ids, now.held.pods) if known else f'for {one.waits_for}'}" for one in waits)
+
+
+def _render_comparison(compared: Comparison) -> Iterator[str]:
+    if not compared.running:
         yield "no running plugin answers here: nothing to compare with"
         return
-    if not changes:
-        yield "the running plugin has exactly this in force"
+    if compared.refused:
+        yield "refused: sharing.transition is refuse, and these changes would have to wait; nothing would change:"
+        yield from (f"  {wait}" for wait in compared.waits)
+        yield "  end these pods, then edit the file or send the plugin SIGHUP; or set sharing.transition to drain"
     else:
+        yield from _render_changes(compared)
+    if compared.unhealthy:
+        yield "Unhealthy in the running plugin, which is not compared, since no config decides it:"
+        yield from (f"  {line}" for line in compared.unhealthy)
+
+
+def _render_changes(compared: Comparison) -> Iterator[str]:
+    if compared.changes:
         yield "the running plugin would change:"
-        yield from (f"  {change}" for change in changes)
+        yield from (f"  {change}" for change in compared.changes)
         yield f"  ({WINDOW})"
-    if waits:
-        refused = bool(changes) and policy is HeldPolicy.REFUSE
-        yield (
-            "refused, since sharing.transition is refuse and pods hold:" if refused else "waits until pods have ended:"
-        )
-        yield from (f"  {wait}" for wait in waits)
+    else:
+        yield "the running plugin has exactly this in force: nothing would change"
+    if compared.waits:
+        yield "waits until pods have ended:"
+        yield from (f"  {wait}" for wait in compared.waits)
 
 
 def render(document: Mapping[str, Any]) -> Iterator[str]:

@@ -4,12 +4,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.cli.words import render_left_out
+from deviceplugin.cli.words import by_pod, render_left_out
 from deviceplugin.config.settings import DEFAULT_STATUS_SOCKET
+from deviceplugin.model.ids import unit_of
 from deviceplugin.model.words import counted
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 
@@ -29,7 +30,12 @@ def run(words: list[str]) -> int:
         help="the running plugin's status socket (env STATUS_SOCKET, default %(default)s)",
     )
     probe = parser.add_mutually_exclusive_group()
-    probe.add_argument("--ready", action="store_true", help="exit 0 if every resource is registered and served, else 1")
+    probe.add_argument(
+        "--ready",
+        action="store_true",
+        help="exit 0 if config and driver are there and every resource is registered, but for one that waits for its "
+        "first MPS control daemon; else 1",
+    )
     probe.add_argument("--live", action="store_true", help="exit 0 unless the process hangs and must be restarted")
     probe.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(words)
@@ -38,8 +44,10 @@ def run(words: list[str]) -> int:
     except StatusUnavailable as error:
         print(error, file=sys.stderr)
         return 1
-    if options.ready or options.live:
-        return _probe(document["ready" if options.ready else "live"])
+    if options.live:
+        return _probe(document["live"])
+    if options.ready:
+        return _probe(document["ready"], _unserved(document))
     if options.output == "json":
         print(json.dumps(document, indent=2))
     else:
@@ -47,9 +55,9 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _probe(verdict: Document) -> int:
+def _probe(verdict: Document, notes: Iterable[str] = ()) -> int:
     if verdict["ok"]:
-        print("ok")
+        print("\n".join(["ok", *notes]))
         return 0
     print("\n".join(verdict["reasons"]), file=sys.stderr)
     return 1
@@ -67,9 +75,9 @@ def render(document: Document) -> Iterator[str]:
     yield from _render_health(document["health"])
     yield from _render_resources(document)
     yield from _render_mps(document)
-    if document["waiting"]:
+    if changes := [item for item in document["waiting"] if item["ids"]]:
         yield "waiting:"
-        yield from (f"  {item['what']}: waits for {item['waits_for']}" for item in document["waiting"])
+        yield from (f"  {item['what']}: waits for {item['waits_for']}" for item in changes)
     plan = document["plan"] or {}
     if plan.get("left_out"):
         yield from render_left_out(plan["left_out"])
@@ -86,7 +94,10 @@ def _but(document: Document) -> str:
     ill = sum(not unit["healthy"] for unit in document["health"]["units"])
     found += [f"{ill} UNHEALTHY"] if ill and not broken else []
     found += ["the driver is RELEASED"] if document["health"]["released"] else []
-    found += [f"{counted(len(document['waiting']), 'change')} waiting"] if document["waiting"] else []
+    unserved = sum(not resource["served"] for resource in document["resources"])
+    found += [f"{counted(unserved, 'resource')} NOT REGISTERED"] if unserved else []
+    changes = sum(bool(item["ids"]) for item in document["waiting"])
+    found += [f"{counted(changes, 'change')} waiting"] if changes else []
     return f", but: {', '.join(found)}" if found else ""
 
 
@@ -111,9 +122,12 @@ def _render_gpus(document: Document) -> Iterator[str]:
     if driver["problem"]:
         yield f"  the driver does not answer: {driver['problem']}"
     offered = _offered(document["plan"] or {})
+    draining = _draining(document)
     for gpu in document["gpus"]:
         trouble = f"  PROBLEM: {gpu['problem']}" if gpu["problem"] else ""
         what = "; ".join(offered.get(gpu["uuid"], ["offered as nothing"]))
+        if still := draining.get(gpu["uuid"]):
+            what = f"DRAINING {'; '.join(still)}; to become: {what}"
         yield f"  {gpu['index']:>2}  {gpu['product_name'] or '?'}  {gpu['uuid'] or '(no UUID)'}  {what}{trouble}"
 
 
@@ -146,11 +160,36 @@ def _offered(plan: Document) -> dict[str, list[str]]:
     }
 
 
+def _draining(document: Document) -> dict[str, list[str]]:
+    """GPU UUID -> what pods still hold of it on terms that go away: `nvidia.com/gpu.shared (time-slicing, 2 held)`."""
+    gpus = {one["uuid"]: gpu["uuid"] for gpu in document["gpus"] for one in gpu["mig_instances"]}
+    resources = {resource["name"]: resource for resource in document["resources"]}
+    known = not document["held_unknown_because"]
+    found: dict[str, list[str]] = {}
+    for item in document["waiting"]:
+        units = {unit_of(device_id) for device_id in item["ids"]}
+        for gpu in sorted({gpus.get(unit, unit) for unit in units}):
+            resource = resources[item["resource"]]
+            terms = [resource["terms"][one]["mode"] for one in item["ids"] if one in resource["terms"]]
+            mode = terms[0] if terms else resource["mode"]
+            held = f"{len(item['ids'])} held" if known else f"{len(item['ids'])} held or not, which is not known"
+            found.setdefault(gpu, []).append(f"{item['resource']} ({mode}, {held})")
+    return found
+
+
+def _unserved(document: Document) -> Iterator[str]:
+    """The resources that the kubelet does not know of, and what each awaits."""
+    for resource in document["resources"]:
+        if not resource["served"]:
+            yield f"{resource['name']}: {resource['mode']}, NOT REGISTERED, awaiting {resource['awaiting']}"
+
+
 def _render_resources(document: Document) -> Iterator[str]:
     yield "resources:" if document["resources"] else "resources: none"
     if document["held_unknown_because"]:
         yield f"  what pods hold is not known: {document['held_unknown_because']}"
-    for resource in document["resources"]:
+    yield from (f"  {line}" for line in _unserved(document))
+    for resource in (one for one in document["resources"] if one["served"]):
         unknown = document["held_unknown_because"] and not resource["held"]
         held = "held: unknown" if unknown else f"{len(resource['held'])} held"
         state = "registered" if resource["registered"] and resource["stream_open"] else "NOT REGISTERED"
@@ -168,14 +207,11 @@ def _render_resources(document: Document) -> Iterator[str]:
 
 def _render_holders(resource: Document) -> Iterator[str]:
     """The pods that hold devices of it, with the ids; ids that no running pod is known for come last."""
-    by_pod: dict[str, list[str]] = {}
-    for device_id in resource["held"]:
-        by_pod.setdefault(resource["pods"].get(device_id, ""), []).append(device_id)
-    for pod, ids in sorted(by_pod.items(), key=lambda item: (not item[0], item)):
+    for pod, ids in by_pod(resource["held"], resource["pods"]).items():
         draining = (
             " (to be freed: " + resource["name"] + " gives it up)" if set(ids) & set(resource["draining"]) else ""
         )
-        yield f"      held by {pod or 'a pod not listed yet'}: {', '.join(ids)}{draining}"
+        yield f"      held by {pod}: {', '.join(ids)}{draining}"
 
 
 def _render_mps(document: Document) -> Iterator[str]:
@@ -188,7 +224,7 @@ def _render_mps(document: Document) -> Iterator[str]:
     for gpu in document["mps"]:
         kept = gpu["supervisor"]
         if kept is None:
-            yield f"  {gpu['daemon']}: no MPS supervisor says anything of it"
+            yield f"  {gpu['daemon']}: {gpu['problem'] or 'serves'}; no MPS supervisor says anything of it"
             continue
         state = "serves" if kept["serves"] else "DOES NOT SERVE"
         runs = f"pid {kept['pid']} since {kept['since']}, {kept['limits']}" if kept["pid"] else "no process"

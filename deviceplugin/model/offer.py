@@ -62,8 +62,10 @@ class Waiting:
     Attributes:
         what: the change in words: `GPU 3: nvidia.com/gpu.shared -> nvidia.com/gpu`.
         waits_for: what must happen: `2 held devices: GPU-...::0, GPU-...::1`.
+        ids: the devices listed on that are to go: pods hold them, or may; none where it waits for something else.
     """
 
     resource: str
     what: str
     waits_for: str
+    ids: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ class Control:
         if not there:
             raise MpsError(
                 f"pipe missing: there is no directory {self.pipe}; is the MPS supervisor running, and the MPS root "
-                f"mounted here (mps.enabled in the chart's values)?"
+                f"mounted here (mps.enabled in the chart)?"
             )
         try:
             process = subprocess.Popen(
@@ -80,8 +80,8 @@ def cannot_run(error: OSError, environment: Mapping[str, str]) -> str:
     """Why the program could not be started, and where it was looked for."""
     if isinstance(error, FileNotFoundError):
         return (
-            f"{BINARY} is not on PATH ({environment.get('PATH', '')}): the container needs the driver's utilities "
-            f"(NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
+            f"{BINARY} is not on PATH: the container needs the driver's utilities "
+            f"(NVIDIA_DRIVER_CAPABILITIES=compute,utility); PATH is {environment.get('PATH', 'not set')}"
         )
     return f"{BINARY} can't be run: {error.strerror or error}"
 

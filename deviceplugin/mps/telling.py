@@ -18,8 +18,8 @@ WAITING_S = 3.0
 RENEW_S = 5.0
 
 ONE_USER = (
-    "this control daemon serves one user id at a time, and clients of another one are connected: wait for the end of "
-    "their pods, or give the pods of one GPU one user id (securityContext.runAsUser)"
+    "clients of another user id have the server, and this daemon serves one user id at a time: end their pods, or give "
+    "all pods of the GPU one runAsUser"
 )
 ANY_USER = "no MPS server gets ready for it: see the server.log lines of this GPU in the MPS supervisor's log"
 

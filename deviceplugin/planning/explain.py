@@ -92,6 +92,8 @@ def explain(snapshot: Snapshot, config: Config, plan: Plan) -> Document:
 def difference(planned: Mapping[str, Any], in_force: Mapping[str, Any]) -> list[str]:
     """What would change if a plan came into force, as lines for people; none if nothing would.
 
+    Only what the config decides: health is another's to say (`unhealthy`).
+
     Args:
         planned, in_force: documents of `explain`; a document of another version is reported as the only difference.
     """
@@ -108,6 +110,21 @@ def difference(planned: Mapping[str, Any], in_force: Mapping[str, Any]) -> list[
         else:
             lines += [f"~ {name}: {change}" for change in _changes(old[name], new[name])]
     return [*lines, *_left_out_changes(planned["left_out"], in_force["left_out"])]
+
+
+def unhealthy(in_force: Mapping[str, Any]) -> list[str]:
+    """The GPUs and MIG instances of a document that are Unhealthy, as lines for people: each reason once.
+
+    Args:
+        in_force: a document of `explain`.
+    """
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for resource in in_force["resources"]:
+        for unit in resource["units"]:
+            if unit["health"] != Health.HEALTHY.value:
+                what = f"MIG instance {unit['index']}" if unit["profile"] else f"GPU {unit['index']}"
+                by_reason.setdefault((resource["name"], unit["reason"]), []).append(what)
+    return [f"{name}: {', '.join(what)}: {reason}" for (name, reason), what in by_reason.items()]
 
 
 def _resource(resource: Resource, indices: Mapping[str, str]) -> Document:
@@ -160,17 +177,19 @@ def _unit(unit: Unit, index: str) -> Document:
         "memory_mib": unit.memory_mib,
         "numa_node": unit.numa_node,
         "replicas": unit.replicas,
-        "mps": _share(unit.mps) if unit.mps else None,
+        "mps": share_document(unit.mps) if unit.mps else None,
         "health": unit.health.value,
         "reason": unit.reason,
     }
 
 
-def _share(share: MpsShare) -> Document:
+def share_document(share: MpsShare) -> Document:
+    """What an MPS share gives, as JSON-serialisable values."""
     return {
         "memory_mib": share.memory_mib,
         "active_thread_percentage": share.active_thread_percentage,
         "enforced": share.enforced,
+        "root": share.root,
     }
 
 
@@ -186,9 +205,6 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for key in ("mode", "devices"):
         if old[key] != new[key]:
             yield f"{key} {old[key]} -> {new[key]}"
-    # Devices that come or go healthy are told already.
-    if new["healthy"] - old["healthy"] != new["devices"] - old["devices"]:
-        yield f"healthy devices {old['healthy']} -> {new['healthy']}"
     for key, word in (
         ("refuse_more_than_one", "failRequestsGreaterThanOne"),
         ("allocation_policy", "allocationPolicy"),
@@ -203,10 +219,21 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for uuid in sorted(before.keys() & after.keys(), key=lambda uuid: _place(after[uuid])):
         if before[uuid]["replicas"] != after[uuid]["replicas"]:
             yield f"{_name(after[uuid])}: replicas {before[uuid]['replicas']} -> {after[uuid]['replicas']}"
-        elif before[uuid]["mps"] != after[uuid]["mps"]:
-            yield f"{_name(after[uuid])}: {_limits(before[uuid]['mps'])} -> {_limits(after[uuid]['mps'])}"
+        elif change := _shares(before[uuid]["mps"], after[uuid]["mps"], same_mode=old["mode"] == new["mode"]):
+            yield f"{_name(after[uuid])}: {change}"
         elif before[uuid]["visible_id"] != after[uuid]["visible_id"]:
             yield f"{_name(after[uuid])}: told as {before[uuid]['visible_id']} -> {after[uuid]['visible_id']}"
+
+
+def _shares(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, *, same_mode: bool) -> str:
+    """What changes in the MPS share of a GPU. In one mode a share is missing only while its GPU has failed."""
+    if before == after or (same_mode and (before is None or after is None)):
+        return ""
+    limits = f"{_limits(before)} -> {_limits(after)}"
+    if before and after and before["root"] != after["root"]:
+        root = f"mpsRoot {before['root']} -> {after['root']}"
+        return root if _limits(before) == _limits(after) else f"{limits}, {root}"
+    return limits
 
 
 def _place(unit: Mapping[str, Any]) -> tuple[int, str]:

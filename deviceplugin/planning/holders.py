@@ -91,7 +91,7 @@ class Occupied:
             ids = set(held.of(name))
             if held.unknown_because and offer is not None:
                 ids |= offer.device_by_id.keys()
-            terms_of[name] = {one: _terms(one, offer, planned) for one in sorted(ids)}
+            terms_of[name] = {one: terms_of_held(one, offer, planned) for one in sorted(ids)}
             for one, terms in terms_of[name].items():
                 on_unit[unit_of(one)].add((name, terms))
                 if (gpu := parents.gpu_of(unit_of(one))) is not None:
@@ -110,8 +110,13 @@ class Occupied:
         return {name for name, _ in blocking}
 
 
-def _terms(device_id: str, offer: Offer | None, planned: Resource | None) -> Terms:
-    """The terms on which a held id was given out; at a start nothing says them but the id's form and the plan."""
+def terms_of_held(device_id: str, offer: Offer | None, planned: Resource | None) -> Terms:
+    """The terms on which a held id was given out; at a start nothing says them but the id's form and the plan.
+
+    Args:
+        offer: the resource as it is in force.
+        planned: the same resource in the plan.
+    """
     if offer is not None and device_id in offer.device_by_id:
         terms = offer.former_terms.get(device_id) or _as_offered(device_id, offer.resource)
         if terms.mode is not Mode.MPS or terms.mps is not None:

@@ -21,6 +21,8 @@ from deviceplugin.model.node import Gpu
 from deviceplugin.model.offer import Waiting
 from deviceplugin.model.plan import Health, Mode, Plan, Resource, Unit
 
+BRIEF_REASON: Final = 60
+"""Characters up to which a reason is repeated in full where those of many GPUs share one line."""
 NOT_ASKED: Final = "its MPS control daemon has not been asked yet"
 STILL_OWNED: Final = (
     "MPS still has this GPU: the MPS supervisor has yet to end its control daemon, put the compute mode back and give "
@@ -195,10 +197,20 @@ def await_daemons(plan: Plan, served: Iterable[str], held: Held) -> tuple[Plan, 
         Waiting(
             name,
             f"{name}: not registered with the kubelet",
-            "an MPS control daemon that answers; "
-            + "; ".join(dict.fromkeys(f"GPU {unit.gpu_index}: {unit.reason}" for unit in one.units)),
+            f"an MPS control daemon of it that answers ({_brief_reasons(one)}); is the MPS supervisor running? "
+            f"`gpu-device-plugin status` says more",
         )
         for name, one in absent.items()
         if all(unit.reason != NOT_ASKED for unit in one.units)
     )
     return replace(plan, resources=rest), waiting
+
+
+def _brief_reasons(resource: Resource) -> str:
+    """Why none of its GPUs is served, for one line: `GPUs 0, 1: pipe missing; GPU 2: no answer`."""
+    gpus: dict[str, list[str]] = {}
+    for unit in resource.units:
+        # What is longer says first what is wrong, then where and what to do: status and the log have it for each GPU.
+        brief = unit.reason if len(unit.reason) <= BRIEF_REASON else unit.reason.partition(": ")[0]
+        gpus.setdefault(brief, []).append(str(unit.gpu_index))
+    return "; ".join(f"GPU{'s' * (len(of) > 1)} {', '.join(of)}: {why}" for why, of in gpus.items())

@@ -114,7 +114,7 @@ class NextOffers:
                 waits_for = f"{len(own)} held device{'s' if len(own) > 1 else ''}: {_named(own)}"
                 if self._ends_unseen_because:
                     waits_for += f"; whether their pods have ended cannot be seen: {self._ends_unseen_because}"
-            yield Waiting(name, what, waits_for)
+            yield Waiting(name, what, waits_for, tuple(own))
 
     def _offer(self, unit: Unit, name: str, terms: Terms, draft: _Draft) -> None:
         """Lists a planned unit, or of one that waits for holders elsewhere only what is held already."""

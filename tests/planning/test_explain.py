@@ -70,7 +70,12 @@ def test_advisory_mps_limits_are_said() -> None:
     assert "advisory" in document(config(shared, refuse=False))["resources"][0]["notes"][-1]
     enforced = document(config(shared, refuse=True))["resources"][0]
     assert not any("advisory" in note for note in enforced["notes"])
-    assert enforced["units"][0]["mps"] == {"memory_mib": 10240, "active_thread_percentage": 25, "enforced": True}
+    assert enforced["units"][0]["mps"] == {
+        "memory_mib": 10240,
+        "active_thread_percentage": 25,
+        "enforced": True,
+        "root": "/run/nvidia/mps",
+    }
 
 
 def test_shares_that_may_use_more_than_a_gpu_has_are_a_note_that_names_the_gpus() -> None:

@@ -149,12 +149,14 @@ def test_a_resource_waits_for_its_first_daemon() -> None:  # golden 072, 073
     asking = judged(plan, {}, frozenset())
     assert await_daemons(asking, (), Held()) == (replace(asking, resources=()), ())
     assert not_asked(asking) == ("GPU 0 (nvidia.com/gpu)", "GPU 1 (nvidia.com/gpu)")
-    both = judged(plan, {first: "pipe missing", second: "it hangs"}, frozenset())
+    long = f"pipe missing: there is no directory /mps/{GPU}/{uuid(0)}/pipe; is the MPS supervisor running?"
+    both = judged(plan, {first: long, second: "it hangs"}, frozenset())
     rest, (waiting,) = await_daemons(both, (), Held())
     assert rest.resources == ()
     assert (waiting.resource, waiting.waits_for) == (
         GPU,
-        "an MPS control daemon that answers; GPU 0: pipe missing; GPU 1: it hangs",
+        "an MPS control daemon of it that answers (GPU 0: pipe missing; GPU 1: it hangs); is the MPS supervisor "
+        "running? `gpu-device-plugin status` says more",
     )
     assert await_daemons(both, (GPU,), Held()) == (both, ())
     assert await_daemons(both, (), Held({GPU: frozenset({f"{uuid(0)}::0"})})) == (both, ())

@@ -1,5 +1,6 @@
 """What pods hold decides: refuse, unknown, there and back again, Allocates that race with edits (issue 5, 4)."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -53,20 +54,33 @@ def test_plan_says_what_would_wait_and_what_would_be_refused() -> None:
         node.wait_ready()
         pod = node.pod("p", {GPU: 1})
         (held,) = pod.ids(GPU)
+        node.hang_up()
+        node.wait_status(lambda d: d["resources"][0]["pods"])
         other = node.root / "other.yaml"
         other.write_text(PLAIN)
         said = node.command("plan", *node.flags(), str(other))
         assert said.returncode == 3, said.stderr
         text = said.stdout
         assert "waits until pods have ended:" in text
-        assert f"for 1 held device: {held}" in text
+        assert f"; default/p holds {held}\n" in text
         other.write_text(refusing(PLAIN))
-        text = node.command("plan", *node.flags(), str(other)).stdout
-        assert "refused, since sharing.transition is refuse and pods hold:" in text
+        said = node.command("plan", *node.flags(), str(other))
+        assert (said.returncode, said.stderr) == (4, "")
+        assert "refused: sharing.transition is refuse" in said.stdout
+        assert f"; default/p holds {held}\n" in said.stdout
+        assert "would change:" not in said.stdout.replace("nothing would change:", "")
+        document = json.loads(node.command("plan", "--output=json", *node.flags(), str(other)).stdout)
+        assert (document["refused"], document["changes"], len(document["waits"])) == (True, [], 1)
+        # What it says is what happens.
+        assert node.config_path is not None
+        node.write_config(refusing(PLAIN))
+        refused = node.wait_status(lambda d: d["config"]["refused"])
+        assert held in refused["config"]["refused"]["problems"][0]
+        node.write_config(shared(2))
+        node.wait_status(lambda d: not d["config"]["refused"])
         # The change that is under way says so too, and grows no difference.
         node.write_config(PLAIN)
         node.wait_status(lambda d: d["waiting"])
-        assert node.config_path is not None
         said = node.command("plan", *node.flags())
         assert said.returncode == 0
         assert "waits until pods have ended:" in said.stdout

@@ -95,6 +95,7 @@ def test_without_it_the_rest_is_served_and_readiness_names_the_value(right: Righ
 def test_an_edit_that_needs_it_is_refused_whole_until_a_good_one_comes(right: Right, driver: str) -> None:
     with right.start(driver, PLAIN) as node:
         node.wait_ready()
+        node.wait_listed(GPU)
         before, lists = node.healthy(), len(node.kubelet.resources[GPU].lists)
         node.write_config(right.file)
         document = node.wait_status(refusal)
