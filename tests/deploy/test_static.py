@@ -1,12 +1,15 @@
 """The static manifests beside the plain one (tests/project/test_manifest.py): what differs, and nothing else."""
 
 import copy
+import re
 from typing import Any
 
 import pytest
+import yaml
 
 from deviceplugin.config.load import parse_config
-from tests.deploy.chart import Manifest, static_manifests
+from tests.deploy.chart import Manifest, cases, only, render, static_manifests
+from tests.project import ROOT
 
 PLAIN = "nvidia-device-plugin.yml"
 MANIFESTS = static_manifests()
@@ -81,6 +84,16 @@ def test_the_supervisor_reads_what_the_plugin_reads() -> None:
     (container_of_it,) = supervisor["spec"]["template"]["spec"]["containers"]
     assert container_of_it["env"] == container(daemon_set(name))["env"]
     assert supervisor["spec"]["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_the_init_container_that_stands_in_it_as_a_comment_is_the_charts() -> None:
+    text = (ROOT / "deploy/static/nvidia-device-plugin-mps.yml").read_text()
+    commented = re.findall(r"^      # ((?:initContainers:| ).*)$", text, re.MULTILINE)
+    (found,) = yaml.safe_load("\n".join(commented))["initContainers"]
+    supervisor = only(render(cases()["mps-shm-size"]), "DaemonSet", "-mps")
+    (expected,) = supervisor["spec"]["template"]["spec"]["initContainers"]
+    for key in ("name", "command", "env", "securityContext", "volumeMounts"):
+        assert found[key] == expected[key]
 
 
 @pytest.mark.parametrize("name", [name for name in MANIFESTS if "ConfigMap" in str(MANIFESTS[name])])
