@@ -107,6 +107,8 @@ _POD_AFFINITY = dict.fromkeys(_SCHEDULING, _list(MAPPING))
 _OURS: Mapping[str, Shape] = {
     "podLabels": TEXTS,
     "rolloutOnConfigChange": FLAG,
+    "countMatchingNodes": FLAG,
+    "enabled": FLAG,
     "configStrictness": _choice("strict", "lenient"),
     "extraEnv": _list(_mapping(name=TEXT)),
     **dict.fromkeys(("privileges", "kubelet", "log", "healthChecks", "probes"), MAPPING),

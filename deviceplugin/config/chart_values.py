@@ -70,7 +70,7 @@ _TYPES: Mapping[str, Type] = {
     path: one.type for path, setting in _SETTINGS.items() for one in PLUGIN_SETTINGS if one.id == setting
 }
 
-_SECTIONS: Mapping[str, tuple[str, ...]] = {
+SECTIONS: Mapping[str, tuple[str, ...]] = {
     "config": ("name", "map", "default", "fallbackStrategies"),
     "image": ("repository", "pullPolicy", "tag"),
     "devicePlugin": ("enabled", "enableHostNetwork"),
@@ -78,11 +78,13 @@ _SECTIONS: Mapping[str, tuple[str, ...]] = {
     "cdi": ("nvidiaHookPath", "featureFlags"),
     "resources": ("requests", "limits", "claims"),
 }
-_OURS: Mapping[str, tuple[str, ...]] = {
+OUR_SECTIONS: Mapping[str, tuple[str, ...]] = {
     "podLabels": (),
     "rolloutOnConfigChange": (),
     "configStrictness": (),
     "extraEnv": (),
+    "countMatchingNodes": (),
+    "enabled": (),
     "privileges": ("mig",),
     "kubelet": ("rootDir", "devicePluginsDir"),
     "log": ("format", "level"),
@@ -106,9 +108,9 @@ _WHOLE = (
 _KNOWN = (
     *(key for key in _SETTINGS if "." not in key),
     *_WHOLE,
-    *_SECTIONS,
+    *SECTIONS,
 )
-_KEYS = frozenset((*_KNOWN, *_OURS))
+KEYS = frozenset((*_KNOWN, *OUR_SECTIONS))
 _NAMES = frozenset(("nvidia-device-plugin", "k8s-device-plugin"))
 """Of the chart, where it is part of another."""
 _NVIDIAS_GFD_AND_NFD: Mapping[str, Mapping[str, Any]] = {
@@ -202,7 +204,7 @@ def _refuse_other_files(root: MappingNode, source: str) -> None:
             f"a Kubernetes manifest (kind {quote(text('kind'))})",
             "give the values in it, or an empty file where there is no Helm, and the config file after it",
         )
-    if keys & {"version", "flags", "sharing"} and not (keys - {"resources"}) & _KEYS:
+    if keys & {"version", "flags", "sharing"} and not (keys - {"resources"}) & KEYS:
         raise found("a config file of the plugin", "give that second: migrate VALUES CONFIG")
     if len(keys & _OPERATORS) > 1:
         raise found(
@@ -210,7 +212,7 @@ def _refuse_other_files(root: MappingNode, source: str) -> None:
         )
     for entry in root.entries:
         below = {inner.key for inner in entry.value.entries} if isinstance(entry.value, MappingNode) else set()
-        if below and (entry.key in _NAMES or (below & _KEYS and not keys & _KEYS)):
+        if below and (entry.key in _NAMES or (below & KEYS and not keys & KEYS)):
             raise found(f"them below {quote(entry.key)}, as of a chart that has it in it", "give what stands below")
 
 
@@ -226,12 +228,12 @@ def _asks(path: str, value: Any) -> bool:
 
 def _is_known(section: str, key: str) -> bool:
     """Whether a chart has such a value, outside what is not part of ours."""
-    return _is_ours(section, key) or (section in _KNOWN and (not key or key in _SECTIONS.get(section, ())))
+    return _is_ours(section, key) or (section in _KNOWN and (not key or key in SECTIONS.get(section, ())))
 
 
 def _is_ours(section: str, key: str) -> bool:
     """Whether only our chart has such a value."""
-    return (not key and section in _OURS.keys() - {*_SECTIONS}) or key in _OURS.get(section, ())
+    return (not key and section in OUR_SECTIONS.keys() - {*SECTIONS}) or key in OUR_SECTIONS.get(section, ())
 
 
 def _is_nvidias_default(section: str, key: str, value: Any) -> bool:
@@ -276,7 +278,7 @@ def _given(root: MappingNode) -> Iterator[tuple[str, int, Any]]:
 
 
 def _has_keys(section: str) -> bool:
-    return section in _SECTIONS or section in _ELSEWHERE or bool(_OURS.get(section))
+    return section in SECTIONS or section in _ELSEWHERE or bool(OUR_SECTIONS.get(section))
 
 
 def _judge(path: str, value: Any, given: Mapping[str, Any], where: str) -> Verdict:
@@ -288,12 +290,11 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], where: str) -> Verdi
             Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {_ELSEWHERE[section]}"
         )
     if not _is_known(section, key):
-        options = (*_SECTIONS.get(section, ()), *_OURS.get(section, ())) if key else (*_KNOWN, *_OURS)
+        options = (*SECTIONS.get(section, ()), *OUR_SECTIONS.get(section, ())) if key else (*_KNOWN, *OUR_SECTIONS)
         near = nearest(key or section, options)
         hint = f"; did you mean {near}?" if near else "; remove it"
         return Verdict(Fate.REFUSED, where, f"no value of NVIDIA's chart, which ignores it; ours refuses it{hint}")
     if problem := _problem(path, value):
         return Verdict(Fate.REFUSED, where, problem)
-    if _is_ours(section, key):
-        return Verdict(Fate.STAYS, where, "a value of our chart; NVIDIA's ignores it")
-    return ruled(path, where, value, given) or Verdict(Fate.STAYS, where, "same key, same meaning")
+    same = "a value of our chart; NVIDIA's ignores it" if _is_ours(section, key) else "same key, same meaning"
+    return ruled(path, where, value, given) or Verdict(Fate.STAYS, where, same)

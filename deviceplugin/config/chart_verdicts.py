@@ -13,8 +13,9 @@ LEAST_MEMORY_MIB: Final = 80
 """What the chart takes as a limit."""
 OUR_MEMORY_MIB: Final = 128
 OUR_REQUEST_MIB: Final = 64
-LEAST_CPU_MILLI: Final = 100
-"""Of a limit: a probe is a Python process of 0.1 s of CPU time, the start takes 0.4 s; a probe may last 5 s."""
+LEAST_CPU_MILLI: Final = 20
+"""What the chart takes as a limit: a probe is a Python process of 0.1 s of CPU time, and may last 5 s."""
+ENOUGH_CPU_MILLI: Final = 100
 LABELLERS: Final = ("gfd", "nfd")
 """The subcharts that bring what labels nodes."""
 
@@ -68,6 +69,8 @@ def unset(given: Mapping[str, Any], source: str) -> Iterator[Verdict]:
 
 
 def _image(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
+    if "@" in value:
+        return Verdict(Fate.REFUSED, where, "a digest belongs into image.tag, as TAG@sha256:...")
     if _is_nvidias(value):
         return Verdict(Fate.REFUSED, where, "names NVIDIA's image: set it to where ours is, and remove image.tag")
     return None
@@ -108,20 +111,22 @@ def _limits(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
     """Of memory what is sure to kill is refused; both what is little of memory and of CPU are pointed out."""
     memory, cpu = value.get("memory"), value.get("cpu")
     memory_mib = OUR_MEMORY_MIB if memory is None else _mib(memory)
+    cpu_milli = ENOUGH_CPU_MILLI if cpu is None else _millicores(cpu)
     findings = []
     if memory_mib < OUR_MEMORY_MIB:
         findings.append(
             f"found memory: {memory}, expected at least {LEAST_MEMORY_MIB}Mi, better {OUR_MEMORY_MIB}Mi as by default: "
             "our process has about 50 MiB (NVIDIA's 17), and a probe is a second one for a moment"
         )
-    if cpu is not None and _millicores(cpu) < LEAST_CPU_MILLI:
+    if cpu_milli < ENOUGH_CPU_MILLI:
         findings.append(
-            f"found cpu: {cpu}, expected none or at least {LEAST_CPU_MILLI}m: with less the probes, processes of 0.1 s "
-            "of CPU time, may last longer than their timeout, and the pod is restarted"
+            f"found cpu: {cpu}, expected none or at least {LEAST_CPU_MILLI}m, better {ENOUGH_CPU_MILLI}m: probes are "
+            "processes of 0.1 s of CPU time; where they last longer than their timeout the pod is restarted"
         )
     if not findings:
         return Verdict(Fate.STAYS, where, "same key, same meaning, and enough for our process")
-    return Verdict(Fate.REFUSED if memory_mib < LEAST_MEMORY_MIB else Fate.CHANGES, where, "; ".join(findings))
+    is_refused = memory_mib < LEAST_MEMORY_MIB or cpu_milli < LEAST_CPU_MILLI
+    return Verdict(Fate.REFUSED if is_refused else Fate.CHANGES, where, "; ".join(findings))
 
 
 def _requests(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
@@ -145,7 +150,7 @@ def _mib(quantity: Any) -> int:
 def _millicores(quantity: Any) -> float:
     """Of CPU; what is no quantity is the API server's business."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(m?)", str(quantity))
-    return float(match[1]) * (1 if match[2] else 1000) if match else LEAST_CPU_MILLI
+    return float(match[1]) * (1 if match[2] else 1000) if match else ENOUGH_CPU_MILLI
 
 
 def _surge(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
@@ -154,6 +159,14 @@ def _surge(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
         return None
     text = f"found rollingUpdate.maxSurge: {surge}, expected 0: two plugins on a node take it from each other"
     return Verdict(Fate.REFUSED, where, text)
+
+
+def _enabled(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
+    if value is False:
+        return Verdict(
+            Fate.REFUSED, where, "found false, expected nothing: devicePlugin.enabled switches the plugin off"
+        )
+    return Verdict(Fate.STAYS, where, "the condition of a chart that has this one in it")
 
 
 def _namespace(where: str, _: Any, __: Mapping[str, Any]) -> Verdict | None:
@@ -235,5 +248,6 @@ _RULES = {
     "nodeSelector": _node_selector,
     "affinity": _affinity,
     "namespace": _namespace,
+    "enabled": _enabled,
     "failOnInitError": _fail,
 }

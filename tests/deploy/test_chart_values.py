@@ -1,14 +1,16 @@
 """Values of NVIDIA's chart: what becomes of each, and that the chart does the same."""
 
+import json
 import re
 
 import pytest
+import yaml
 
-from deviceplugin.config.chart_values import ChartValues, read_chart_values
+from deviceplugin.config.chart_values import KEYS, OUR_SECTIONS, SECTIONS, ChartValues, read_chart_values
 from deviceplugin.config.chart_verdicts import Fate, Verdict
 from deviceplugin.config.document import dump_document
 from deviceplugin.errors import ConfigError
-from tests.deploy.chart import Values, cases, only, refusal, render
+from tests.deploy.chart import CHART, Values, cases, only, refusal, render
 from tests.deploy.test_values import CHANGES, NVIDIAS, REFUSED
 
 
@@ -39,6 +41,16 @@ def test_what_the_chart_renders_is_not(path: str) -> None:
     assert verdict(values, path).fate is not Fate.REFUSED
 
 
+def test_every_value_of_our_chart_is_known() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    found = judge(values | {"enabled": True, "nvidiaDevRoot": "/"}).verdicts
+    assert [one for one in found if one.fate is Fate.REFUSED] == []
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert KEYS | {"gfd", "nfd"} == schema["properties"].keys()
+    for section, keys in (*SECTIONS.items(), *OUR_SECTIONS.items()):
+        assert set(keys) <= schema["properties"][section].get("properties", {}).keys()
+
+
 @pytest.mark.parametrize("path", sorted(CHANGES.keys() - NVIDIAS))
 def test_nor_what_only_our_chart_has_so_that_a_file_that_was_changed_can_be_judged_again(path: str) -> None:
     values, _ = CHANGES[path]
@@ -54,6 +66,10 @@ def test_nor_what_only_our_chart_has_so_that_a_file_that_was_changed_can_be_judg
         ({"resources": {"limits": {"memory": "50Mi"}}}, "resources.limits"),
         ({"resources": {"limits": {"memory": 52428800}}}, "resources.limits"),
         ({"resources": {"limits": {"memory": [1]}}}, "resources.limits"),
+        ({"resources": {"limits": {"cpu": "19m"}}}, "resources.limits"),
+        ({"resources": {"limits": {"cpu": 0.01}}}, "resources.limits"),
+        ({"enabled": False}, "enabled"),
+        ({"image": {"repository": "mine@sha256:0"}}, "image.repository"),
         ({"resources": {"requests": {"cpu": True}}}, "resources.requests"),
         ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "updateStrategy"),
         ({"updateStrategy": {"rollingUpdate": {"maxSurge": "25%"}}}, "updateStrategy"),
@@ -102,7 +118,7 @@ def test_both_refuse_a_value_for_what_it_says(values: Values, path: str) -> None
             "found memory: 80Mi, expected at least 80Mi, better 128Mi",
         ),
         ({"limits": {"memory": 100_000_000}}, "resources.limits", "found memory: 100000000"),
-        ({"limits": {"cpu": "50m"}}, "resources.limits", "found cpu: 50m, expected none or at least 100m"),
+        ({"limits": {"cpu": "50m"}}, "resources.limits", "found cpu: 50m, expected none or at least 20m, better 100m"),
         ({"limits": {"cpu": 0.05, "memory": "1Gi"}}, "resources.limits", "found cpu: 0.05"),
         ({"requests": {"memory": "20Mi"}}, "resources.requests", "found memory: 20Mi, expected 64Mi or more"),
     ],
