@@ -36,6 +36,8 @@ def build(root: str, mounts: Sequence[tuple[str, str, bool]]) -> None:
     for device in DEVICES:
         open(f"{root}/dev/{device}", "x").close()
         bind(f"/dev/{device}", f"{root}/dev/{device}", False)
+    os.mkdir(f"{root}/dev/shm")
+    mount("-t", "tmpfs", "-o", "mode=1777,size=64m", "shm", f"{root}/dev/shm")
     bind("/sys", f"{root}/sys", True)
     for source, target, read_only in mounts:
         bind(source, f"{root}{target}", read_only)

@@ -18,6 +18,9 @@ from tests.image.seccomp import Rule, runtime_default
 
 Manifest = dict[str, Any]
 
+CAPABILITIES = {"CHOWN": 0, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21}
+"""Numbers of those that a manifest here gives, from <linux/capability.h>."""
+
 
 @dataclass(frozen=True, slots=True)
 class Image:
@@ -51,15 +54,17 @@ class Image:
         variables: Mapping[str, str] | None = None,
         mounts: Sequence[tuple[Path, str, bool]] = (),
         *,
+        capabilities: Sequence[str] = (),
         seccomp: Sequence[Rule] = (),
         memory: MemoryLimit | None = None,
     ) -> list[str]:
-        """The command line that runs `words` in the image without any right.
+        """The command line that runs `words` in the image.
 
         Args:
             words: the program and its arguments.
             variables: beside those of the image.
             mounts: what is here, where it is there, and whether it is read-only there.
+            capabilities: all that it has, as a manifest spells them: `SYS_ADMIN`.
             seccomp: the system calls that it may make; empty: all.
             memory: the group that it is in.
         """
@@ -69,7 +74,7 @@ class Image:
         plan = {
             "root": str(self.root),
             "mounts": [(str(source), target, read_only) for source, target, read_only in mounts],
-            "capabilities": [],
+            "capabilities": [CAPABILITIES[name] for name in capabilities],
             "seccomp": seccomp,
             "cgroup": str(memory.procs) if memory else "",
             "environ": dict(line.split("=", 1) for line in self.config["Env"]) | dict(variables or {}),
@@ -98,6 +103,7 @@ class Sandbox:
         pod: the pod's spec.
         places: where each of the pod's volumes is here.
         extra: further directories of this machine, read-only at their own paths.
+        shared: such that it may write to.
         memory: the group with the container's limit; None where this machine lets us make none.
     """
 
@@ -106,6 +112,7 @@ class Sandbox:
     places: Mapping[str, Path]
     extra: Sequence[Path] = ()
     memory: MemoryLimit | None = None
+    shared: Sequence[Path] = ()
 
     @property
     def container(self) -> Manifest:
@@ -118,20 +125,22 @@ class Sandbox:
         context = self.container["securityContext"]
         assert context["runAsUser"] == 0
         assert context["readOnlyRootFilesystem"] is True
-        assert context["allowPrivilegeEscalation"] is False
-        assert context["capabilities"] == {"drop": ["ALL"]}
+        capabilities = context["capabilities"].get("add", [])
+        assert context["capabilities"]["drop"] == ["ALL"]
+        assert capabilities or context["allowPrivilegeEscalation"] is False
         assert self.pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         mounts = [
             (self.places[mount["name"]], mount["mountPath"], mount.get("readOnly", False))
             for mount in self.container["volumeMounts"]
         ]
-        mounts += [(path, str(path), True) for path in self.extra]
+        mounts += [(path, str(path), path in self.extra) for path in (*self.extra, *self.shared)]
         variables = {variable["name"]: variable["value"] for variable in self.container["env"]}
         return self.image.command(
             words or (*self.container["command"], *self.container.get("args", ())),
             variables,
             mounts,
-            seccomp=runtime_default(capabilities=[]),
+            capabilities=capabilities,
+            seccomp=runtime_default(capabilities=[f"CAP_{name}" for name in capabilities]),
             memory=self.memory,
         )
 
