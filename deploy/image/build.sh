@@ -26,7 +26,8 @@ export BUILDAH_ISOLATION=chroot
 run_packages=base-files,busybox,libc-bin,libpython3.11-stdlib,libstdc++6,python3.11-minimal
 build_packages=$run_packages,python3-pip
 
-# base NAME PACKAGES: the image localhost/gpu-device-plugin-base:NAME of these packages, made once.
+# base NAME PACKAGES: the image localhost/gpu-device-plugin-base:NAME of these packages, made once. What mmdebstrap copies
+# of the machine that builds (its name, its resolver) stays out.
 base() {
     local name=$1 packages=$2 archive=$work/$1-$stamp.tar container
     if [ ! -e "$archive" ]; then
@@ -35,6 +36,7 @@ base() {
             --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
             --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
             "$suite" "$work/$name.new.tar" >&2
+        tar --delete --file "$work/$name.new.tar" ./etc/hostname ./etc/resolv.conf
         mv "$work/$name.new.tar" "$archive"
     fi
     container=$(buildah from scratch)
@@ -49,7 +51,7 @@ base() {
         # Nothing is installed here ever again: what dpkg (readline-common wants it, to register a manual) and apt left.
         busybox rm -rf $(busybox find /etc /usr /var -name apt -o -name "dpkg*") \
             /etc/cron.daily /etc/logrotate.d /lib/systemd /usr/share/gcc /usr/share/gdb /usr/share/perl5 /usr/share/polkit-1 \
-            /usr/lib/*/gconv
+            /usr/lib/*/gconv /usr/lib/python3.11/test
         [ -e /usr/bin/python3 ] || ln -s python3.11 /usr/bin/python3
         python3 -m compileall -q --invalidation-mode unchecked-hash /usr/lib/python3.11'
     buildah commit --quiet --rm "$container" "localhost/gpu-device-plugin-base:$name" >/dev/null
@@ -64,4 +66,5 @@ base build "$build_packages"
 buildah build --pull-never --layers --volume /etc/ssl/certs:/etc/ssl/certs:ro ${IMAGE_FLAGS:-} \
     --build-arg BASE_IMAGE=localhost/gpu-device-plugin-base:run \
     --build-arg BUILD_IMAGE=localhost/gpu-device-plugin-base:build \
+    --label "org.opencontainers.image.version=$version" \
     --tag "$image" .

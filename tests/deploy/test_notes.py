@@ -82,6 +82,20 @@ def test_the_node_selector_counts(probe: helm_python.Chart) -> None:
     assert matching(probe, {}, affinity={"nodeAffinity": None}).startswith("1 of 1")
 
 
+def test_nodes_are_only_listed_where_they_are_to_be_counted(tmp_path: Path) -> None:
+    """Helm fails where its user may not list them."""
+    copy = tmp_path / CHART.name
+    shutil.copytree(CHART, copy)
+    text = (copy / "templates/NOTES.txt").read_text()
+    asked = 'lookup "v1" "Node" "" ""'
+    assert text.count(asked) == 1
+    (copy / "templates/NOTES.txt").write_text(text.replace(asked, 'fail "nodes is forbidden"'))
+    chart = helm_python.Chart.load(copy)
+    with pytest.raises(helm_python.HelmError, match="nodes is forbidden"):
+        chart.render({}, name=RELEASE, namespace=NAMESPACE)
+    assert chart.render({"countMatchingNodes": False}, name=RELEASE, namespace=NAMESPACE)
+
+
 def test_without_a_cluster_it_says_how_to_count() -> None:
     assert "kubectl get nodes -L feature.node.kubernetes.io/pci-10de.present" in notes()
 

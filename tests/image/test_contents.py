@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def test_it_starts_the_drop_in_name(image: Image) -> None:
     assert image.config["Entrypoint"] == ["nvidia-device-plugin"]
     assert image.config["User"] == "0"
     assert not image.config.get("ExposedPorts")
+    assert image.config["Labels"]["org.opencontainers.image.version"] == version("gpu-device-plugin")
+
+
+@pytest.mark.parametrize("name", ["hostname", "resolv.conf", "hosts"])
+def test_nothing_of_the_machine_that_built_it_is_in_it(image: Image, name: str) -> None:
+    path = image.root / "etc" / name
+    assert not path.exists() or path.read_text() == ""
 
 
 @pytest.mark.parametrize("name", ["gpu-device-plugin", "nvidia-device-plugin"])
@@ -38,7 +46,7 @@ def test_there_is_a_shell(image: Image) -> None:
 
 UNWANTED = re.compile(
     r"(^|/)(pip\d?|pip3\.\d+|ensurepip|setuptools|wheel|gcc|cc|c\+\+|ld|make|cargo|apt|apt-get|dpkg|perl|git|curl|wget|"
-    r"pytest|hypothesis|mypy|grpc_tools|tests)$"
+    r"pytest|hypothesis|mypy|grpc_tools|tests?)$"
 )
 
 
