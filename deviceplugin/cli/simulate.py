@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from typing import Any, TextIO
 
 import deviceplugin
 from deviceplugin.cli.status import render
+from deviceplugin.cli.tied import tied
+from deviceplugin.cli.words import program
 from deviceplugin.errors import DevicePluginError, UsageError
 from deviceplugin.observe.status_socket import StatusUnavailable, read_status
 from deviceplugin.simulator import AdmittedPod, Clock, Container, Kubelet, Pod
@@ -25,12 +28,17 @@ SAMPLES = Path(deviceplugin.__file__).parent.parent / "config"
 START_TIMEOUT_S = 30.0
 # The kubelet pushes node status every 10 s; five times faster is quick enough to watch.
 CLOCK_SCALE = 5.0
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Document = dict[str, Any]
 
 
 def run(words: list[str]) -> int:
-    """The command; 0 when every sample pod ran and the daemon stopped cleanly."""
+    """The command; 0 when every sample pod ran and the daemon stopped cleanly.
+
+    A signal ends it at any time, with all that it started and wrote: while it follows what the user does that is the
+    ordinary end; before, the exit status is 128 and the signal's number.
+    """
     parser = argparse.ArgumentParser(prog="gpu-device-plugin simulate", description=__doc__)
     parser.add_argument(
         "--node",
@@ -52,11 +60,29 @@ def run(words: list[str]) -> int:
                 f"{file}: no such file; name a node description with --node and a config with --config-file"
             )
     with tempfile.TemporaryDirectory(prefix="gpu-sim-") as directory:
+        _end_on_signals()
         return _Simulation(Path(directory), options.node, config_file, options, flags).run()
 
 
 class SimulationFailed(DevicePluginError):
     """The simulated node did not come up, or a sample pod did not run."""
+
+
+class _Ended(SystemExit):
+    """A signal has ended the simulation. Caught at the edge of the process, when everything is cleaned up."""
+
+
+def _end_on_signals() -> None:
+    def end(number: int, _: object) -> None:
+        # The end is under way: another signal must not break it off.
+        for one in ENDING:
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended(128 + number)
+
+    for number in ENDING:
+        # Who started us may want one of them ignored: nohup, or a shell's background job.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end)
 
 
 class _Simulation:
@@ -67,7 +93,7 @@ class _Simulation:
         self._node = node
         self._options = options
         self._flags = flags
-        self._config_file = config_file
+        self._given = self._config_file = config_file
         if config_file is not None and options.once:
             # The scripted edit works on a copy.
             self._config_file = root / config_file.name
@@ -77,6 +103,7 @@ class _Simulation:
         )
         self._admitted: list[AdmittedPod] = []
         self._input: TextIO | None = sys.stdin
+        self._mps_told = False
 
     def run(self) -> int:
         say(f"node {self._node}, config {self._options.config_file or self._config_file or 'none'}")
@@ -85,6 +112,7 @@ class _Simulation:
             with self._daemon() as daemon:
                 self._wait_ready(daemon)
                 self._show_status("The node offers")
+                self._say_what_mps_lacks()
                 self._admit_samples()
                 if self._options.once:
                     self._show_edit()
@@ -106,7 +134,7 @@ class _Simulation:
         if self._config_file is not None:
             command += [f"--config-file={self._config_file.absolute()}"]
         command += self._flags
-        daemon = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        daemon = subprocess.Popen(tied(command), stderr=subprocess.PIPE, text=True, start_new_session=True)
         threading.Thread(target=_relay, args=(daemon,), name="plugin log", daemon=True).start()
         try:
             yield daemon
@@ -139,9 +167,23 @@ class _Simulation:
         self._wait_pushed()
 
     def _wait_pushed(self) -> None:
-        """Wait for the kubelet's next node status (contract L11)."""
-        want = {name: (local.capacity, local.allocatable) for name, local in self._kubelet.local().items()}
-        self._kubelet.wait_for(lambda: self._kubelet.node_status().items() >= want.items(), START_TIMEOUT_S)
+        """Wait until the kubelet has what the plugin offers, and for its next node status (contract L11)."""
+
+        def pushed() -> bool:
+            document = self._status()
+            local = self._kubelet.local()
+            offered = (
+                {one["name"]: one["capacity"] for one in document["resources"] if one["served"]} if document else {}
+            )
+            arrived = {name: one.capacity for name, one in local.items()}
+            shown = {name: (one.capacity, one.allocatable) for name, one in local.items()}
+            return (
+                document is not None
+                and offered.items() <= arrived.items()
+                and shown.items() <= self._kubelet.node_status().items()
+            )
+
+        _until(pushed, "the node status shows what the plugin offers")
 
     def _show_status(self, title: str) -> None:
         document = self._status()
@@ -159,13 +201,19 @@ class _Simulation:
 
     def _admit_samples(self) -> None:
         say("\nSample pods:")
+        # Where a container may have one share only, a second one is refused by Allocate, and the pod fails for good.
+        one_each = {resource["name"] for resource in self._planned() if resource["refuse_more_than_one"]}
         for name, (_, allocatable) in sorted(self._kubelet.node_status().items()):
             short = name.rpartition("/")[2].replace(".", "-")
-            for count in (1, 2) if allocatable > 2 else (1,) if allocatable else ():
-                pod = self._kubelet.admit(Pod(f"{short}-{count}", containers=(Container("main", {name: count}),)))
+            second = 1 if name in one_each else 2
+            for number, count in ((1, 1), (2, second)) if allocatable > 2 else ((1, 1),) if allocatable else ():
+                pod = self._kubelet.admit(Pod(f"{short}-{number}", containers=(Container("main", {name: count}),)))
                 self._admitted.append(pod)
                 for line in _describe(pod, name, count):
                     say(line)
+
+        if not self._admitted:
+            say("  none, since the kubelet has nothing to give")
 
     def _show_edit(self) -> None:
         edit = _edited(self._config_file.read_text()) if self._config_file else None
@@ -175,9 +223,9 @@ class _Simulation:
         text, words = edit
         lists_before = {name: len(self._kubelet.resources[name].lists) for name in self._kubelet.node_status()}
         say(f"\nEditing the config on the running node: {words}")
-        before = self._kubelet.local()
+        before = self._planned()
         self._config_file.write_text(text)
-        _until(lambda: self._kubelet.local() != before, "the edit has reached the kubelet")
+        _until(lambda: self._taken(text, before), "the edit has changed the plan")
         self._wait_pushed()
         self._show_node_status()
         for name, count in sorted(lists_before.items()):
@@ -186,15 +234,39 @@ class _Simulation:
         running = [pod for pod in self._admitted if self._kubelet.pod(pod.uid).phase == "Running"]
         say(f"pods still running: {len(running)} of {len(self._admitted)}")
 
+    def _planned(self) -> list[Document]:
+        document = self._status()
+        return document["plan"]["resources"] if document and document["plan"] else []
+
+    def _taken(self, text: str, before: list[Document]) -> bool:
+        """Whether the plan follows a config of this text, and is another one than before."""
+        config = (self._status() or {}).get("config", {})
+        if config.get("refused"):
+            raise SimulationFailed("the plugin refused the edit:\n" + "\n".join(config["refused"]["problems"]))
+        return config.get("in_force") == text and self._planned() != before
+
+    def _say_what_mps_lacks(self) -> None:
+        """Once: why nothing is to be had by MPS here."""
+        document = self._status()
+        if self._mps_told or document is None or not document["mps"]:
+            return
+        self._mps_told = True
+        names = ", ".join(one["name"] for one in document["plan"]["resources"] if one["mode"] == "mps")
+        say("\nMPS: no control daemons run in this simulation: they are part of NVIDIA's driver. As on a node without")
+        say(f"them, {names} is not registered, or Unhealthy if the kubelet knows the name already. What it would be:")
+        config = [str(self._given)] if self._given else []
+        say(f"  {program()} {shlex.join(['plan', f'--driver=simulated:{self._node}', *config, *self._flags])}")
+
     def _follow(self, daemon: subprocess.Popen[str]) -> None:
         files = [self._config_file] if self._config_file else []
-        say(f"\nEdit {' or '.join(str(file) for file in [*files, self._node])} and see the node follow.")
-        say("Type a pod's name to end it. Ctrl-C ends the simulation. More, from another window:")
-        say(f"  gpu-device-plugin status --status-socket {self._status_socket}")
-        shown = self._kubelet.node_status()
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(_Ended):
+            say(f"\nEdit {' or '.join(str(file) for file in [*files, self._node])} and see the node follow.")
+            say("Type a pod's name to end it. Ctrl-C ends the simulation. More, from another window:")
+            say(f"  {program()} status --status-socket {self._status_socket}")
+            shown = self._kubelet.node_status()
             while daemon.poll() is None:
                 self._end_typed_pod(0.2)
+                self._say_what_mps_lacks()
                 now = self._kubelet.node_status()
                 if now != shown:
                     shown = now
@@ -224,7 +296,8 @@ def say(line: str) -> None:
 def _relay(daemon: subprocess.Popen[str]) -> None:
     assert daemon.stderr is not None
     for line in daemon.stderr:
-        print(f"plugin| {line.rstrip()}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # the terminal has gone: the plugin's log must be read on all the same
+            print(f"plugin| {line.rstrip()}", file=sys.stderr, flush=True)
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:

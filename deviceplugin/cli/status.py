@@ -224,7 +224,7 @@ def _render_mps(document: Document) -> Iterator[str]:
     for gpu in document["mps"]:
         kept = gpu["supervisor"]
         if kept is None:
-            yield f"  {gpu['daemon']}: {gpu['problem'] or 'serves'}; no MPS supervisor says anything of it"
+            yield f"  {gpu['daemon']}: no MPS supervisor says anything of it; {gpu['problem'] or 'it serves'}"
             continue
         state = "serves" if kept["serves"] else "DOES NOT SERVE"
         runs = f"pid {kept['pid']} since {kept['since']}, {kept['limits']}" if kept["pid"] else "no process"

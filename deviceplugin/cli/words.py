@@ -1,6 +1,10 @@
 """Parts of the text that more than one command prints."""
 
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 MOST_IDS_NAMED = 8
@@ -39,3 +43,12 @@ def holders(ids: Sequence[str], pods: Mapping[str, str]) -> str:
         more = len(held) - MOST_IDS_NAMED
         lines.append(f"{pod} holds {', '.join(held[:MOST_IDS_NAMED])}" + (f" and {more} more" if more > 0 else ""))
     return "; ".join(lines)
+
+
+def program() -> str:
+    """What to type to run another command of this program: as it was started itself."""
+    started = sys.argv[0]
+    if Path(started).suffix == ".py":  # python -m
+        return f"{shlex.quote(sys.executable)} -m deviceplugin.cli.main"
+    name = Path(started).name
+    return name if shutil.which(name) == started else shlex.quote(started)

@@ -197,8 +197,7 @@ def await_daemons(plan: Plan, served: Iterable[str], held: Held) -> tuple[Plan, 
         Waiting(
             name,
             f"{name}: not registered with the kubelet",
-            f"an MPS control daemon of it that answers ({_brief_reasons(one)}); is the MPS supervisor running? "
-            f"`gpu-device-plugin status` says more",
+            f"an MPS control daemon that answers ({_brief_reasons(one)}); is the MPS supervisor running (docs/mps.md)?",
         )
         for name, one in absent.items()
         if all(unit.reason != NOT_ASKED for unit in one.units)

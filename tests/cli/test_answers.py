@@ -61,8 +61,8 @@ def test_a_daemon_that_is_missing_is_no_difference_and_is_listed(driver: str) ->
         where = f"--status-socket={node.status_socket}"
         shown = node.command("status", where).stdout
         assert "ready, but: 1 resource NOT REGISTERED\n" in shown
-        line = f"{SHARED}: mps, NOT REGISTERED, awaiting an MPS control daemon of it that answers (GPU 0: pipe missing)"
-        assert f"  {line}; is the MPS supervisor running?" in shown
+        line = f"{SHARED}: mps, NOT REGISTERED, awaiting an MPS control daemon that answers (GPU 0: pipe missing)"
+        assert f"  {line}; is the MPS supervisor running (docs/mps.md)?\n" in shown
         assert "waiting:" not in shown
         ready = node.command("status", where, "--ready")
         assert (ready.returncode, ready.stdout.splitlines()[0]) == (0, "ok")

@@ -155,8 +155,8 @@ def test_a_resource_waits_for_its_first_daemon() -> None:  # golden 072, 073
     assert rest.resources == ()
     assert (waiting.resource, waiting.waits_for) == (
         GPU,
-        "an MPS control daemon of it that answers (GPU 0: pipe missing; GPU 1: it hangs); is the MPS supervisor "
-        "running? `gpu-device-plugin status` says more",
+        "an MPS control daemon that answers (GPU 0: pipe missing; GPU 1: it hangs); is the MPS supervisor running "
+        "(docs/mps.md)?",
     )
     assert await_daemons(both, (GPU,), Held()) == (both, ())
     assert await_daemons(both, (), Held({GPU: frozenset({f"{uuid(0)}::0"})})) == (both, ())

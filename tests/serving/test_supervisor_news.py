@@ -43,7 +43,7 @@ def test_status_shows_what_runs_since_when_with_which_limits_and_restarts(driver
         assert supervisor.stop() == 0
         node.wait_status(lambda status: not kept(status))
         shown = node.command("status", f"--status-socket={node.status_socket}").stdout
-        assert re.search(rf"  GPU 0 \({GPU}\): daemon not running: .*; no MPS supervisor says anything of it\n", shown)
+        assert re.search(rf"  GPU 0 \({GPU}\): no MPS supervisor says anything of it; daemon not running: ", shown)
 
 
 def test_the_reason_of_unhealthy_shares_is_the_supervisors_too(driver: str) -> None:

@@ -1,0 +1,156 @@
+"""`simulate`, what a new user tries first: it shows what is so, what it tells to type works, and it leaves nothing."""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deviceplugin.observe.status_socket import read_status
+
+ROOT = Path(__file__).parents[2]
+# A shell has its background jobs ignore SIGINT, nohup SIGHUP, and what they start inherits that.
+SIMULATE = ["env", "--default-signal=INT,HUP,TERM", sys.executable, "-m", "deviceplugin.cli.main", "simulate"]
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Where simulations put their files: paths of unix sockets must be short."""
+    with tempfile.TemporaryDirectory(prefix="dp-") as directory:
+        yield Path(directory)
+
+
+def environ(scratch: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "TMPDIR": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def once(scratch: Path, *words: str) -> str:
+    """What `simulate --once` shows when it ends well."""
+    done = subprocess.run(
+        [*SIMULATE, "--once", *words],
+        cwd=ROOT,
+        env=environ(scratch),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stdout + done.stderr
+    assert list(scratch.iterdir()) == []
+    return done.stdout
+
+
+def typed(line: str, scratch: Path) -> str:
+    """What a line prints when somebody types it in a checkout."""
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=ROOT, env=environ(scratch), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def simulating(scratch: Path, until: str) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+    """A simulation that goes on, at the line that begins so; and what it printed until then."""
+    process = subprocess.Popen(
+        SIMULATE,
+        cwd=ROOT,
+        env=environ(scratch),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if line.startswith(until):
+                break
+        try:
+            yield process, lines
+        finally:
+            process.kill()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and is more than an entry that nobody has waited for."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def test_the_second_example_of_the_readme_ends_well(scratch: Path) -> None:
+    """Its config lets a container have one share only: the sample pods keep to it."""
+    (words,) = re.findall(
+        r"^\.venv/bin/gpu-device-plugin simulate (.*)$", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    shown = once(scratch, *shlex.split(words))
+    assert "pod gpu-shared-2 asks for 1 nvidia.com/gpu.shared: Running\n" in shown
+    first, second = re.findall(r"  nvidia\.com/gpu\.shared +(\d+ / \d+)\n", shown)
+    assert (first, second) == ("32 / 32", "48 / 48")
+    assert "pods still running: 2 of 2\n" in shown
+
+
+def test_it_says_that_it_has_no_mps_daemons_and_what_is_seen_therefore(scratch: Path) -> None:
+    shown = once(scratch, "--node", "config/nodes/t4.yaml", "--config-file", "config/mps.yaml")
+    assert "MPS: no control daemons run in this simulation" in shown
+    assert "nvidia.com/gpu.shared: mps, NOT REGISTERED" in shown
+    assert "none, since the kubelet has nothing to give" in shown
+    (told,) = re.findall(r"What it would be:\n  (.*)\n", shown)
+    assert "nvidia.com/gpu.shared: 10 devices, mps, by sharing.mps.resources[0]\n" in typed(told, scratch)
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_ends_all_of_it(number: signal.Signals, scratch: Path) -> None:
+    with simulating(scratch, "Edit ") as (process, _):
+        (directory,) = scratch.iterdir()
+        plugin = read_status(directory / "status.sock")["plugin"]["pid"]
+        process.send_signal(number)
+        assert process.wait(15) == 0
+        assert not runs(plugin)
+        assert list(scratch.iterdir()) == []
+
+
+def test_a_signal_in_the_middle_of_the_start_leaves_nothing(scratch: Path) -> None:
+    with simulating(scratch, "node ") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 128 + signal.SIGTERM
+        assert list(scratch.iterdir()) == []
+
+
+def test_the_plugin_ends_with_a_simulation_that_is_killed(scratch: Path) -> None:
+    with simulating(scratch, "Edit ") as (process, _):
+        (directory,) = scratch.iterdir()
+        plugin = read_status(directory / "status.sock")["plugin"]["pid"]
+        assert runs(plugin)
+        process.kill()
+        wait(lambda: not runs(plugin))
+
+
+def test_what_it_tells_to_type_works_as_it_stands(scratch: Path) -> None:
+    with simulating(scratch, "Type ") as (process, _):
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        assert told.startswith("  ")
+        assert "nvidia.com/gpu.shared" in typed(told, scratch)
