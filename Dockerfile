@@ -57,6 +57,10 @@ RUN ln -s /opt/gpu-device-plugin/bin/gpu-device-plugin /usr/bin/gpu-device-plugi
 ENV PYTHONDONTWRITEBYTECODE=1 \
     MALLOC_ARENA_MAX=2
 
+# As in NVIDIA's image: its static manifest leaves it to the image to ask the container runtime for the GPUs.
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+
 # The kubelet's directories belong to root and are closed to everyone else; no capability is needed.
 USER 0
 ENTRYPOINT ["nvidia-device-plugin"]

@@ -108,6 +108,14 @@ def test_the_commands_exist(values: dict[str, Any]) -> None:
     assert f"-n {NAMESPACE} exec daemonset/{RELEASE}-nvidia-device-plugin --" in notes(values)
 
 
+def test_a_rollout_is_only_followed_where_there_is_one() -> None:
+    """kubectl: "rollout status is only available for RollingUpdate strategy type"."""
+    assert f"kubectl -n {NAMESPACE} rollout status daemonset/{RELEASE}-" in notes({"updateStrategy": None})
+    by_hand = notes({"updateStrategy": {"type": "OnDelete"}})
+    assert "rollout status" not in by_hand
+    assert f"kubectl -n {NAMESPACE} get pods -o wide\n" in by_hand
+
+
 def test_cdi_without_the_drivers_files_is_pointed_out() -> None:
     assert "set nvidiaDriverRoot" in notes({"deviceListStrategy": "cdi-cri"})
     assert "set nvidiaDriverRoot" not in notes({"deviceListStrategy": "cdi-cri", "nvidiaDriverRoot": "/"})

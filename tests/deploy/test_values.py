@@ -283,6 +283,12 @@ def test_two_plugins_on_one_node_are_refused(surge: object) -> None:
     assert f"updateStrategy.rollingUpdate.maxSurge: found {surge}" in refusal(values)
 
 
+@pytest.mark.parametrize("unavailable", [0, "0", "0%"])
+def test_an_update_that_could_replace_no_pod_is_refused(unavailable: object) -> None:
+    values = {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable}}}
+    assert f"updateStrategy.rollingUpdate.maxUnavailable: found {unavailable}" in refusal(values)
+
+
 @pytest.mark.parametrize("surge", [0, "0", "0%", None])
 def test_one_after_the_other_is_taken(surge: object) -> None:
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": "20%"}}

@@ -7,6 +7,7 @@ command, mounts, seccomp profile, memory limit. What a runtime does besides: nam
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from tests.image.seccomp import Rule, runtime_default
 Manifest = dict[str, Any]
 
 CAPABILITIES = {"CHOWN": 0, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_ADMIN": 21}
-"""Numbers of those that a manifest here gives, from <linux/capability.h>."""
+"""Numbers of those that a manifest here gives, from <linux/capability.h>; a privileged container has others as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,12 @@ class Image:
             seccomp: the system calls that it may make; empty: all.
             memory: the group that it is in.
         """
-        for _, target, _ in mounts:
+        for source, target, _ in mounts:
             # As a runtime makes it: in the container's own layer.
-            (self.root / target.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            place = self.root / target.lstrip("/")
+            assert not self.root.joinpath("var/run").is_symlink(), "it would lead out of the image"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.mkdir(exist_ok=True) if source.is_dir() else place.touch()
         plan = {
             "root": str(self.root),
             "mounts": [(str(source), target, read_only) for source, target, read_only in mounts],
@@ -123,10 +127,11 @@ class Sandbox:
     def command(self, *words: str) -> list[str]:
         """The command line that runs `words` in the container, or what the pod runs in it."""
         context = self.container["securityContext"]
+        privileged = context.get("privileged", False)
         assert context["runAsUser"] == 0
         assert context["readOnlyRootFilesystem"] is True
-        capabilities = context["capabilities"].get("add", [])
-        assert context["capabilities"]["drop"] == ["ALL"]
+        capabilities = list(CAPABILITIES) if privileged else context["capabilities"].get("add", [])
+        assert privileged or context["capabilities"]["drop"] == ["ALL"]
         assert capabilities or context["allowPrivilegeEscalation"] is False
         assert self.pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         mounts = [
@@ -136,11 +141,11 @@ class Sandbox:
         mounts += [(path, str(path), path in self.extra) for path in (*self.extra, *self.shared)]
         variables = {variable["name"]: variable["value"] for variable in self.container["env"]}
         return self.image.command(
-            words or (*self.container["command"], *self.container.get("args", ())),
+            words or self.container.get("command") or self.image.config["Entrypoint"],
             variables,
             mounts,
             capabilities=capabilities,
-            seccomp=runtime_default(capabilities=[f"CAP_{name}" for name in capabilities]),
+            seccomp=[] if privileged else runtime_default(capabilities=[f"CAP_{name}" for name in capabilities]),
             memory=self.memory,
         )
 
@@ -149,6 +154,25 @@ class Sandbox:
         return subprocess.Popen(
             self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+
+    @contextmanager
+    def running(self) -> Iterator["subprocess.Popen[str]"]:
+        """Run what the pod runs while the block does; print what it said."""
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, text=True
+            )
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait(10)
+                output.seek(0)
+                print(output.read())
+
+    def probe(self, name: str) -> "subprocess.CompletedProcess[str]":
+        """Run a probe of the container, as the kubelet does."""
+        return self.run(*self.container[f"{name}Probe"]["exec"]["command"])
 
     def run(self, *words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         """Run a command in the container beside what runs there, as `kubectl exec -i` does."""

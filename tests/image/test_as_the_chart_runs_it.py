@@ -5,7 +5,6 @@ import platform
 import re
 import shlex
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -89,10 +88,6 @@ class Running:
         if not versions:
             (self.file / "config.yaml").symlink_to("..data/config.yaml")
 
-    def probe(self, name: str) -> subprocess.CompletedProcess[str]:
-        """Run a probe of the container."""
-        return self.sandbox.run(*self.sandbox.container[f"{name}Probe"]["exec"]["command"])
-
     def wait_amounts(self, **amounts: int) -> None:
         """Wait until the kubelet can give out so many of each `nvidia.com/` resource, `_` for a dot."""
         want = {f"nvidia.com/{name.replace('_', '.')}": amount for name, amount in amounts.items()}
@@ -135,10 +130,10 @@ def test_it_serves_with_no_right_at_all(running: Running) -> None:
 
     # The chart's probes, in the container, as the kubelet runs them.
     deadline = time.monotonic() + 20
-    while (ready := running.probe("readiness")).returncode and time.monotonic() < deadline:
+    while (ready := running.sandbox.probe("readiness")).returncode and time.monotonic() < deadline:
         time.sleep(0.1)
     assert ready.returncode == 0, ready.stderr
-    assert running.probe("liveness").returncode == 0
+    assert running.sandbox.probe("liveness").returncode == 0
     status = running.sandbox.run("gpu-device-plugin", "status").stdout
     assert "nvidia.com/gpu.shared" in status
 

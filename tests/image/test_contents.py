@@ -24,6 +24,8 @@ def test_it_starts_the_drop_in_name(image: Image) -> None:
     assert image.config["Entrypoint"] == ["nvidia-device-plugin"]
     assert image.config["User"] == "0"
     assert not image.config.get("ExposedPorts")
+    # NVIDIA's static manifest leaves these to the image.
+    assert {"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} <= set(image.config["Env"])
     assert image.config["Labels"]["org.opencontainers.image.version"] == version("gpu-device-plugin")
 
 

@@ -71,6 +71,10 @@
 {{- if not (has $surge (list "0" "0%")) -}}
 {{- $found = append $found (printf "updateStrategy.rollingUpdate.maxSurge: found %s, expected 0: two plugins on one node take the resource from each other" $surge) -}}
 {{- end -}}
+{{- $unavailable := get ((.Values.updateStrategy | default dict).rollingUpdate | default dict) "maxUnavailable" | toString -}}
+{{- if has $unavailable (list "0" "0%") -}}
+{{- $found = append $found (printf "updateStrategy.rollingUpdate.maxUnavailable: found %s, expected more: without a surge no pod could be replaced" $unavailable) -}}
+{{- end -}}
 {{- $identity := include "gdp.identity" . | fromYaml -}}
 {{- range $label, $value := .Values.podLabels -}}
 {{- if hasKey $identity $label -}}
