@@ -8,14 +8,14 @@ from deviceplugin.app.ports import Ledger, Link
 from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
-from deviceplugin.model.offer import Offer, Waiting
+from deviceplugin.model.offer import Offer, Waiting, Withdrawn
 from deviceplugin.model.plan import Plan
 from deviceplugin.model.words import counted
 from deviceplugin.planning.transition import Transition, transition
 
 log = logging.getLogger(__name__)
 
-NOTHING_HELD = Held()
+NOTHING = Withdrawn({}, {})
 
 # Handlers answer in well under a millisecond; one that takes this long is a client that vanished half-way.
 IDLE_TIMEOUT_S = 1.0
@@ -29,13 +29,13 @@ class Outcome:
 
     Attributes:
         complete: false when an Allocate was still running: the lists were not sent, apply again.
-        gives_way: ids that were withdrawn for another resource's sake: apply again once the kubelet shows none of them.
+        withdrawn: ids that lists have lost: apply again once the kubelet shows none of them.
     """
 
     offers: Mapping[str, Offer]
     waiting: tuple[Waiting, ...]
     complete: bool
-    gives_way: Held = NOTHING_HELD
+    withdrawn: Withdrawn = NOTHING
 
 
 def apply_plan(
@@ -45,7 +45,7 @@ def apply_plan(
     *,
     snapshot: Snapshot,
     health: HealthReport,
-    vanishing: Sequence[Held],
+    vanishing: Sequence[Withdrawn],
     link: Link,
     ledger: Ledger,
 ) -> Outcome:
@@ -61,7 +61,7 @@ def apply_plan(
         held: what pods hold, by PodResources and checkpoint; what was handed out since is taken from the ledger.
         snapshot: what the driver knows of devices that the plan no longer has.
         health: the verdicts on them.
-        vanishing: what was withdrawn for another resource's sake before, and the kubelet may still show.
+        vanishing: what was withdrawn before, and the kubelet may still show.
     """
     known = held.with_handed_out(ledger.held())
     step = transition(in_force, plan, known, snapshot=snapshot, health=health, vanishing=vanishing)
@@ -86,7 +86,7 @@ def apply_plan(
         link.answer_from(offer)
         if link.send(offer.name):
             log.info("%s: %s", offer.name, _change_in_words(before, offer))
-    return Outcome(step.after, step.waiting, complete=True, gives_way=step.gives_way)
+    return Outcome(step.after, step.waiting, complete=True, withdrawn=step.withdrawn)
 
 
 def _withdraws(step: Transition) -> bool:

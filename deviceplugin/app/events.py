@@ -8,6 +8,7 @@ from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
+from deviceplugin.model.offer import Withdrawn
 from deviceplugin.mps.state import KeeperState
 
 
@@ -97,13 +98,13 @@ class KubeletCame:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """The kubelet no longer counts on what was withdrawn for another resource's sake, or was waited for in vain.
+    """The kubelet no longer counts on what was withdrawn, or was waited for in vain.
 
     Attributes:
         withdrawn: the very object that was to be waited for: the same ids may have been withdrawn again since.
     """
 
-    withdrawn: Held
+    withdrawn: Withdrawn
 
 
 @dataclass(frozen=True, slots=True)

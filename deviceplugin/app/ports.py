@@ -6,7 +6,7 @@ from typing import Protocol
 from deviceplugin.model.cdi import CdiSpec
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
-from deviceplugin.model.offer import Offer
+from deviceplugin.model.offer import Offer, Withdrawn
 
 
 class ResourceState(Protocol):
@@ -96,7 +96,7 @@ class Paced(Request, Protocol):
 class VanishingWait(Protocol):
     """Tells when withdrawn devices are gone at the kubelet (deviceplugin.app.vanishing)."""
 
-    def wait_for(self, withdrawn: Held) -> None:
+    def wait_for(self, withdrawn: Withdrawn) -> None:
         """Have Vanished posted with these once the kubelet shows none of them."""
 
 

@@ -36,8 +36,8 @@ from deviceplugin.app.wellness import Wellness
 from deviceplugin.config.model import Config
 from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.model.health import HealthReport
-from deviceplugin.model.held import Held
 from deviceplugin.model.node import Snapshot
+from deviceplugin.model.offer import Withdrawn
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.carry_on import carry_on
@@ -80,7 +80,7 @@ class Reconciler:
         inbox: where everybody puts events; only the reconciler takes them.
         link, ledger: the kubelet's side.
         held_feed: asked for a read when one is needed, and paced.
-        vanishing: asked when one resource gives devices up for another.
+        vanishing: asked when a list has lost devices.
         mps_feed: told which MPS control daemons the plan needs.
         driver_feed: paced by the config.
         wellness: what health makes of the driver's words.
@@ -134,8 +134,8 @@ class Reconciler:
         self._echo = Echo()
         self._started_at = monotonic()
         self._unsettled = True
-        # What resources gave up for others, one for each wait until the kubelet has seen it.
-        self._given_up: tuple[Held, ...] = ()
+        # What lists have lost, one for each wait until the kubelet has seen it.
+        self._withdrawn: tuple[Withdrawn, ...] = ()
         # Something that is not part of the state may let more of the plan come into force.
         self._again = False
 
@@ -202,7 +202,7 @@ class Reconciler:
         elif isinstance(event, HeldRead):
             self._learn_held(event)
         elif isinstance(event, Vanished):
-            self._given_up = tuple(one for one in self._given_up if one is not event.withdrawn)
+            self._withdrawn = tuple(one for one in self._withdrawn if one is not event.withdrawn)
             self._again = True
         elif isinstance(event, KubeletCame):
             self._kubelet_came_at = self._monotonic()
@@ -309,14 +309,14 @@ class Reconciler:
             state.holding.held,
             snapshot=state.snapshot,
             health=report,
-            vanishing=self._given_up,
+            vanishing=self._withdrawn,
             link=self._link,
             ledger=self._ledger,
         )
         self._again = not outcome.complete
-        if any(outcome.gives_way.ids.values()):
-            self._given_up += (outcome.gives_way,)
-            self._vanishing.wait_for(outcome.gives_way)
+        if outcome.withdrawn.ids:
+            self._withdrawn += (outcome.withdrawn,)
+            self._vanishing.wait_for(outcome.withdrawn)
         announce.waiting((*state.waiting, *state.without_daemon), (*outcome.waiting, *without_daemon))
         self._state = replace(
             self._state,

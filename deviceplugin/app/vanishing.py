@@ -1,4 +1,4 @@
-"""Waits until the kubelet no longer counts on devices that were withdrawn for another resource's sake.
+"""Waits until the kubelet no longer counts on devices that were withdrawn: another resource may gain them then.
 
 A list has no acknowledgement, and two resources' lists reach the kubelet in any order. GetAllocatableResources is their
 only echo (contract R15, P4); it rebuilds nothing there, so that it may be asked at any time (A14).
@@ -12,6 +12,7 @@ from deviceplugin.app.events import Vanished
 from deviceplugin.app.threads import OnDeath, spawn
 from deviceplugin.errors import KubeletError
 from deviceplugin.model.held import Held
+from deviceplugin.model.offer import Withdrawn
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Vanishing:
         self._on_death = on_death
         self._stopped = threading.Event()
 
-    def wait_for(self, withdrawn: Held) -> None:
+    def wait_for(self, withdrawn: Withdrawn) -> None:
         """Post Vanished once none of these is shown, or when that takes too long; returns at once."""
         spawn("vanishing", lambda: self._wait(withdrawn), self._on_death)
 
@@ -53,7 +54,7 @@ class Vanishing:
         """End every wait."""
         self._stopped.set()
 
-    def _wait(self, withdrawn: Held) -> None:
+    def _wait(self, withdrawn: Withdrawn) -> None:
         give_up_at = self._monotonic() + PATIENCE_S
         pause_s, longest_s = LOOKS_S
         while (still := self._shown(withdrawn)) and self._monotonic() < give_up_at:
@@ -61,10 +62,10 @@ class Vanishing:
                 return
             pause_s = min(2 * pause_s, longest_s)
         if still:
-            log.warning("going on %.0f s after a list that withdrew devices: %s", PATIENCE_S, still)
+            log.info("going on %.0f s after a list that withdrew devices: %s", PATIENCE_S, still)
         self._post(Vanished(withdrawn))
 
-    def _shown(self, withdrawn: Held) -> str:
+    def _shown(self, withdrawn: Withdrawn) -> str:
         """Why the wait goes on; empty when nothing is shown any more."""
         try:
             shown = self._allocatable(TIMEOUT_S)

@@ -69,3 +69,16 @@ class Waiting:
     what: str
     waits_for: str
     ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Devices that lists have lost. The kubelet may count on them a little longer.
+
+    Attributes:
+        ids: resource -> what its list has lost.
+        gpu_of: MIG instance -> its GPU, as it was known then; the driver may know it no more.
+    """
+
+    ids: Mapping[str, frozenset[str]]
+    gpu_of: Mapping[str, str]

@@ -56,6 +56,10 @@ class Parents:
             parents |= {one.uuid: gpu.uuid for one in gpu.mig_instances if gpu.uuid}
         return cls(parents)
 
+    def knowing(self, others: Iterable[Mapping[str, str]]) -> "Parents":
+        """These, and what is known of others: MIG instance -> its GPU."""
+        return Parents({**{uuid: gpu for known in others for uuid, gpu in known.items()}, **self._parents})
+
     def gpu_of(self, uuid: str) -> str | None:
         """The UUID of the GPU that a MIG instance is on; None for a GPU itself and when nothing knows it."""
         legacy = _LEGACY_MIG.fullmatch(uuid)

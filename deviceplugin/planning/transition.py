@@ -15,7 +15,7 @@ from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.node import Snapshot
-from deviceplugin.model.offer import Offer, Waiting
+from deviceplugin.model.offer import Offer, Waiting, Withdrawn
 from deviceplugin.model.plan import Health, Plan
 from deviceplugin.planning.holders import Parents, ours
 from deviceplugin.planning.next_offer import NextOffers
@@ -35,8 +35,8 @@ class Transition:
             lists what is held of it, in the end nothing; its server may end then (L9, A25).
         waiting: the changes of plan that wait, by resource.
         sequence: the offers to bring into force now, in this order: without what a resource gains from another one.
-        gives_way: the ids that they withdraw for another resource's sake. Lists of two resources reach the kubelet in
-            any order, so that the gains follow, by another transition, once it shows none of these (R15): at no
+        withdrawn: the ids that they withdraw. Lists of two resources reach the kubelet in any order, so that whatever
+            another resource gains from these follows, by another transition, once it shows none of them (R15): at no
             moment is a GPU Healthy under two names (D7).
         in_force: what it started from.
     """
@@ -44,7 +44,7 @@ class Transition:
     offers: tuple[Offer, ...]
     waiting: tuple[Waiting, ...]
     sequence: tuple[Offer, ...]
-    gives_way: Held
+    withdrawn: Withdrawn
     in_force: Mapping[str, Offer]
 
     @cached_property
@@ -91,7 +91,7 @@ def transition(
     *,
     snapshot: Snapshot | None = None,
     health: HealthReport = NO_REPORT,
-    vanishing: Sequence[Held] = (),
+    vanishing: Sequence[Withdrawn] = (),
 ) -> Transition:
     """How far a plan can come into force now.
 
@@ -102,8 +102,8 @@ def transition(
         snapshot: what is known of devices that the plan no longer has: their GPU, their health.
         health: verdicts on them, as for `build`. What only a planned unit lacks (its MPS control daemon) is not among
             them: it says nothing of a device that was given out on other terms.
-        vanishing: what earlier transitions withdrew for another resource's sake and the kubelet may still show: what
-            would gain from these waits on, and nothing else does.
+        vanishing: what earlier transitions withdrew and the kubelet may still show: what would gain from these waits
+            on, and nothing else does.
     """
     if snapshot:
         verdicts = unhealthy(snapshot, health)
@@ -119,30 +119,30 @@ def transition(
 
 
 def _sequence(
-    in_force: Mapping[str, Offer], offers: Sequence[Offer], parents: Parents, vanishing: Sequence[Held]
-) -> tuple[tuple[Offer, ...], Held]:
-    """What to do now, first what withdraws; and the ids withdrawn by it that must vanish before the rest is done."""
-    lost = {(offer.name, one) for offer in offers for one in _lost(in_force.get(offer.name), offer)}
-    shown = {(name, one) for held in vanishing for name, ids in held.ids.items() for one in ids}
+    in_force: Mapping[str, Offer], offers: Sequence[Offer], parents: Parents, vanishing: Sequence[Withdrawn]
+) -> tuple[tuple[Offer, ...], Withdrawn]:
+    """What to do now, first what withdraws; and the ids withdrawn by it, which delay what gains from them."""
+    lost = {offer.name: frozenset(ids) for offer in offers if (ids := _lost(in_force.get(offer.name), offer))}
+    units = {unit_of(device_id) for ids in lost.values() for device_id in ids}
+    withdrawn = Withdrawn(lost, {unit: gpu for unit in units if (gpu := parents.gpu_of(unit))})
+    parents = parents.knowing(one.gpu_of for one in vanishing)
     given_up: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-    for name, device_id in lost | shown:
-        for uuid in (unit_of(device_id), parents.gpu_of(unit_of(device_id))):
-            if uuid is not None:
-                given_up[uuid].add((name, device_id))
+    for name, ids in [entry for one in (withdrawn, *vanishing) for entry in one.ids.items()]:
+        for unit in {unit_of(device_id) for device_id in ids}:
+            for uuid in {unit, parents.gpu_of(unit) or unit}:
+                given_up[uuid].add((name, unit))
 
-    def givers(device_id: str, name: str) -> set[tuple[str, str]]:
+    def from_others(device_id: str, name: str) -> bool:
         uuid = unit_of(device_id)
         found = given_up[uuid] | given_up[parents.gpu_of(uuid) or uuid]
-        return {(giver, given) for giver, given in found if giver != name and parents.overlap(unit_of(given), uuid)}
+        return any(giver != name and parents.overlap(unit, uuid) for giver, unit in found)
 
-    now, gives_way = [], defaultdict(set)
+    now = []
     for offer in offers:
         before = in_force.get(offer.name)
         if before == offer:
             continue
-        late = {one: way for one in _gained(before, offer) if (way := givers(one, offer.name))}
-        for giver, given in lost & set().union(*late.values()):
-            gives_way[giver].add(given)
+        late = {one for one in _gained(before, offer) if from_others(one, offer.name)}
         if not late:
             now.append(offer)
         elif before is not None:
@@ -150,7 +150,7 @@ def _sequence(
             if part != before:
                 now.append(part)
     now.sort(key=lambda offer: (not _lost(in_force.get(offer.name), offer), offer.name not in in_force))
-    return tuple(now), Held({name: frozenset(ids) for name, ids in gives_way.items()})
+    return tuple(now), withdrawn
 
 
 def _on_the_wire(offer: Offer) -> list[tuple[str, Health, int | None]]:

@@ -26,7 +26,7 @@ from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.node import Gpu, MigMode, Snapshot
-from deviceplugin.model.offer import Offer
+from deviceplugin.model.offer import Offer, Withdrawn
 from deviceplugin.model.plan import Health, Mode, Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.explain import difference, explain
@@ -250,7 +250,7 @@ def test_any_history_of_edits_layouts_and_pods(edits: list[tuple[Snapshot, Confi
             for offer in order:
                 on_the_wire[offer.name] = offer
                 assert_never_double(on_the_wire, ever)
-            assert last or part.gives_way.ids or on_the_wire == after
+            assert last or part.withdrawn.ids or on_the_wire == after
             part = transition(on_the_wire, plan, now, snapshot=snapshot)
         assert on_the_wire == after
         for name, ids in held.items():
@@ -322,3 +322,58 @@ def test_a_start_under_another_config_keeps_what_pods_hold(
             assert device.unit_uuid == unit_of(one)
             assert device.numa_node == 0
     assert_converges(after, plan, snapshot)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_kubelet_that_lags_behind_never_has_a_gpu_in_two_ways(data: st.DataObject) -> None:
+    """Edits come before lists of earlier ones have arrived. Those of one resource arrive in order, of several in any.
+
+    What was withdrawn counts as shown until the kubelet has been asked, and neither has it nor will get it by a list
+    from before the withdrawal.
+    """
+    in_force: dict[str, Offer] = {}
+    on_its_way: dict[str, list[Offer]] = defaultdict(list)
+    at_the_kubelet: dict[str, Offer] = {}
+    vanishing: list[Withdrawn] = []
+    snapshot, plan = NODES[0], Plan()
+    ever = node(*(found for one in NODES for found in one.gpus))
+
+    def shown(withdrawn: Withdrawn) -> bool:
+        lists = [*at_the_kubelet.values(), *(one for late in on_its_way.values() for one in late)]
+        return any(withdrawn.ids.get(one.name, frozenset()) & one.device_by_id.keys() for one in lists)
+
+    def plan_anew() -> None:
+        nonlocal snapshot, plan
+        snapshot, settings = data.draw(st.sampled_from(NODES), "node"), data.draw(st.sampled_from(CONFIGS), "config")
+        plan = plan_or_none(snapshot, settings) or plan
+        apply()
+
+    def apply() -> None:
+        step = transition(in_force, plan, Held(), snapshot=snapshot, vanishing=vanishing)
+        for offer in step.sequence:
+            on_its_way[offer.name].append(offer)
+        in_force.update(step.after)
+        if step.withdrawn.ids:
+            vanishing.append(step.withdrawn)
+
+    def arrive() -> None:
+        if waiting := sorted(name for name, lists in on_its_way.items() if lists):
+            name = data.draw(st.sampled_from(waiting), "arrives")
+            at_the_kubelet[name] = on_its_way[name].pop(0)
+            assert_never_double(at_the_kubelet, ever)
+
+    def ask() -> None:
+        vanishing[:] = [one for one in vanishing if shown(one)]
+        apply()
+
+    for _ in range(12):
+        data.draw(st.sampled_from([plan_anew, plan_anew, arrive, arrive, ask]), "next")()
+    for _ in range(2):
+        while any(on_its_way.values()):
+            arrive()
+        vanishing.clear()  # patience has an end, where a device has been listed again
+        apply()
+    assert not any(on_its_way.values())
+    assert at_the_kubelet == in_force
+    assert transition(in_force, plan, Held(), snapshot=snapshot).sequence == ()

@@ -310,10 +310,10 @@ def test_two_resources_that_swap_gpus_withdraw_first() -> None:
     )
     step = transition(in_force, build(plain(2), swapped), NONE_HELD)
     assert [(offer.name[-1], len(offer.devices)) for offer in step.sequence] == [("a", 0), ("b", 0)]
-    assert step.gives_way.ids == {name: frozenset(in_force[name].device_by_id) for name in in_force}
+    assert step.withdrawn.ids == {name: frozenset(in_force[name].device_by_id) for name in in_force}
     gains = transition(step.after, build(plain(2), swapped), NONE_HELD)
     assert [(offer.name[-1], len(offer.devices)) for offer in gains.sequence] == [("a", 2), ("b", 2)]
-    assert not gains.gives_way.ids
+    assert not gains.withdrawn.ids
 
 
 def test_what_the_kubelet_may_still_show_delays_gains_from_it_and_nothing_else() -> None:
@@ -322,11 +322,11 @@ def test_what_the_kubelet_may_still_show_delays_gains_from_it_and_nothing_else()
     moved = config(entry(2, *indices(0, 1), rename="nvidia.com/a"))
     in_force = start(plain(3), apart)
     first = transition(in_force, build(plain(3), moved), NONE_HELD)
-    vanishing = (first.gives_way,)
-    assert vanishing == (holding(b=f"{uuid(1)}::0 {uuid(1)}::1"),)
+    vanishing = (first.withdrawn,)
+    assert first.withdrawn.ids == holding(b=f"{uuid(1)}::0 {uuid(1)}::1").ids
 
     again = transition(first.after, build(plain(3), moved), NONE_HELD, vanishing=vanishing)
-    assert (again.sequence, again.gives_way) == ((), NONE_HELD)
+    assert (again.sequence, again.withdrawn.ids) == ((), {})
 
     report = HealthReport({uuid(0): "XID 79", uuid(2): "XID 79"})
     sick = transition(first.after, build(plain(3), moved, report), NONE_HELD, health=report, vanishing=vanishing)
@@ -346,7 +346,7 @@ def test_what_only_gives_comes_before_what_only_takes() -> None:
     in_force = start(plain(2), WHOLE)
     step = transition(in_force, build(plain(2), PART), NONE_HELD)
     assert [(offer.name, len(offer.devices)) for offer in step.sequence] == [("nvidia.com/gpu", 1)]
-    (given_up,) = step.gives_way.of("nvidia.com/gpu")
+    (given_up,) = step.withdrawn.ids["nvidia.com/gpu"]
     assert given_up not in step.after["nvidia.com/gpu"].device_by_id
     gains = transition(step.after, build(plain(2), PART), NONE_HELD)
     assert [(offer.name, len(offer.devices)) for offer in gains.sequence] == [("nvidia.com/gpu.shared", 4)]

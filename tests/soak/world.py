@@ -29,10 +29,9 @@ from deviceplugin.kubelet.lifecycle import SETTLING_S
 from deviceplugin.kubelet.link import KubeletLink, KubeletStarted, LinkEvent
 from deviceplugin.kubelet.lists import device_list
 from deviceplugin.kubelet.paths import KubeletPaths
-from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
 from deviceplugin.model.node import Snapshot
-from deviceplugin.model.offer import Offer
+from deviceplugin.model.offer import Offer, Withdrawn
 from deviceplugin.model.plan import Health, Unit
 from deviceplugin.simulator import AdmittedPod, Clock, Container, Kubelet, Pod
 from tests.health.nodes import probe as passing
@@ -154,7 +153,7 @@ class World:
         if isinstance(event, KubeletStarted):
             self._inbox.put(KubeletCame())
 
-    def wait_for(self, withdrawn: Held) -> None:
+    def wait_for(self, withdrawn: Withdrawn) -> None:
         """`Vanishing`, without its thread."""
 
         def vanished() -> bool:
