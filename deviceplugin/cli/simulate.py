@@ -255,14 +255,15 @@ class _Simulation:
         say("\nMPS: no control daemons run in this simulation: they are part of NVIDIA's driver. As on a node without")
         say(f"them, {names} is not registered, or Unhealthy if the kubelet knows the name already. What it would be:")
         config = [str(self._given)] if self._given else []
-        say(f"  {program()} {shlex.join(['plan', f'--driver=simulated:{self._node}', *config, *self._flags])}")
+        plan = shlex.join(["plan", f"--driver=simulated:{self._node}", *config, *self._flags])
+        say(f"  {program(sys.argv[0])} {plan}")
 
     def _follow(self, daemon: subprocess.Popen[str]) -> None:
         files = [self._config_file] if self._config_file else []
         with contextlib.suppress(_Ended):
             say(f"\nEdit {' or '.join(str(file) for file in [*files, self._node])} and see the node follow.")
             say("Type a pod's name to end it. Ctrl-C ends the simulation. More, from another window:")
-            say(f"  {program()} status --status-socket {self._status_socket}")
+            say(f"  {program(sys.argv[0])} status --status-socket {self._status_socket}")
             shown = self._kubelet.node_status()
             while daemon.poll() is None:
                 self._end_typed_pod(0.2)

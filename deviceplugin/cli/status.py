@@ -127,7 +127,7 @@ def _render_gpus(document: Document) -> Iterator[str]:
         trouble = f"  PROBLEM: {gpu['problem']}" if gpu["problem"] else ""
         what = "; ".join(offered.get(gpu["uuid"], ["offered as nothing"]))
         if still := draining.get(gpu["uuid"]):
-            what = f"DRAINING {'; '.join(still)}; to become: {what}"
+            what = f"DRAINING {'; '.join(still)}; then: {what}"
         yield f"  {gpu['index']:>2}  {gpu['product_name'] or '?'}  {gpu['uuid'] or '(no UUID)'}  {what}{trouble}"
 
 

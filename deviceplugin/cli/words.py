@@ -45,9 +45,12 @@ def holders(ids: Sequence[str], pods: Mapping[str, str]) -> str:
     return "; ".join(lines)
 
 
-def program() -> str:
-    """What to type to run another command of this program: as it was started itself."""
-    started = sys.argv[0]
+def program(started: str) -> str:
+    """What to type to run another command of this program, as it was started itself.
+
+    Args:
+        started: sys.argv[0].
+    """
     if Path(started).suffix == ".py":  # python -m
         return f"{shlex.quote(sys.executable)} -m deviceplugin.cli.main"
     name = Path(started).name

@@ -48,5 +48,6 @@ def configure(log_format: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    # watchdog tells every event at debug level, in the thread that then wakes itself by writing.
-    logging.getLogger("watchdog").setLevel(logging.WARNING)
+    # watchdog tells every event at debug level, in the thread that then wakes itself by writing; and calls it an error
+    # to be stopped while events come. What it loses is found by comparison (app.files), so that nobody need know.
+    logging.getLogger("watchdog").setLevel(logging.CRITICAL)

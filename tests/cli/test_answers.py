@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 from deviceplugin.simulator import AdmittedPod
-from tests.serving.harness import TWO_T4, Node, gpu_uuid, t4s
+from tests.serving.harness import MIG_NODE, TWO_T4, Node, gpu_uuid, t4s
 
 GPU, SHARED, MPS = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/gpu.mps"
 ROOT = ("--mps-root=/run/nvidia/mps",)
@@ -85,11 +85,11 @@ def test_both_what_a_gpu_is_and_what_it_is_to_become(driver: str) -> None:
         assert f"; default/p holds {held}\n" in planned.stdout
         node.write_config(of_gpu_0("mps"))
         node.wait_status(lambda status: status["waiting"])
-        assert gpu_line(node, 0).endswith(f"  DRAINING {SHARED} (time-slicing, 1 held); to become: {SHARED} x2")
+        assert gpu_line(node, 0).endswith(f"  DRAINING {SHARED} (time-slicing, 1 held); then: {SHARED} x2")
         assert gpu_line(node, 1).endswith(f"  {GPU}")
         node.write_config(PLAIN)
         node.wait_status(lambda status: any(one["what"].endswith(f"-> {GPU}") for one in status["waiting"]))
-        assert gpu_line(node, 0).endswith(f"  DRAINING {SHARED} (time-slicing, 1 held); to become: {GPU}")
+        assert gpu_line(node, 0).endswith(f"  DRAINING {SHARED} (time-slicing, 1 held); then: {GPU}")
         assert node.command("plan", *node.flags()).returncode == 0
         node.kubelet.end(pod.uid)
         node.until(lambda: node.listed(GPU) == (gpu_uuid(0), gpu_uuid(1)))
@@ -116,3 +116,33 @@ def test_changed_limits_wait_in_plan_as_in_the_plugin(driver: str) -> None:
         assert "send the plugin SIGHUP" in refused.stdout
         other.write_text(of_gpu_0("mps", ", memoryLimit: 1Gi"))
         assert node.command("plan", *node.flags(), str(other)).returncode == 3
+
+
+def test_a_mig_instance_that_drains_is_seen_at_its_gpu(driver: str) -> None:
+    mixed = "version: v1\nflags: {migStrategy: mixed}\n"
+    with Node(MIG_NODE, mixed, driver=driver).run(GPU) as node:
+        node.wait_ready()
+        (name,) = (one["name"] for one in node.status()["resources"] if one["name"].startswith("nvidia.com/mig-1"))
+        node.pod("p", {name: 1})
+        node.write_config(mixed + "devices: {exclude: [1]}\n")
+        node.wait_status(lambda status: status["waiting"])
+        assert gpu_line(node, 1).endswith(f"  DRAINING {name} (exclusive, 1 held); then: offered as nothing")
+        assert gpu_line(node, 0).endswith(f"  {GPU}")
+
+
+def test_plan_when_nobody_knows_what_is_held(driver: str) -> None:
+    """Then everything that is listed may be: what takes some of it away waits, or is refused."""
+    with Node(t4s(2), of_gpu_0("timeSlicing"), driver=driver).run(GPU, SHARED) as node:
+        node.wait_ready()
+        node.kubelet.stop()
+        for path in node.root.rglob("kubelet_internal_checkpoint"):
+            path.unlink()
+        node.hang_up()
+        node.wait_status(lambda status: status["held_unknown_because"])
+        other = node.root / "other.yaml"
+        other.write_text(PLAIN)
+        waits = node.command("plan", *node.flags(), str(other))
+        assert waits.returncode == 3
+        assert f"  GPU 0: {SHARED} -> {GPU}; for knowledge of what pods hold: " in waits.stdout
+        other.write_text(PLAIN + "sharing: {transition: refuse}\n")
+        assert node.command("plan", *node.flags(), str(other)).returncode == 4
