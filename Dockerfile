@@ -39,10 +39,11 @@ LABEL org.opencontainers.image.title="gpu-device-plugin" \
       org.opencontainers.image.description="Kubernetes device plugin for NVIDIA GPUs" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# No installer where there is nothing to install.
-RUN if python3 -m pip --version >/dev/null 2>&1; then \
-        python3 -m pip uninstall --yes --root-user-action ignore setuptools wheel pip; \
-    fi
+# No installer where there is nothing to install. Not by pip itself: it refuses where a distribution installed it.
+RUN python3 -c 'import importlib.util, shutil; \
+        found = map(importlib.util.find_spec, ("pip", "setuptools", "pkg_resources", "wheel", "ensurepip")); \
+        [shutil.rmtree(path) for spec in found if spec for path in spec.submodule_search_locations]' \
+    && rm -f /usr/bin/pip* /usr/local/bin/pip*
 
 COPY --from=build /opt/gpu-device-plugin /opt/gpu-device-plugin
 RUN ln -s /opt/gpu-device-plugin/bin/gpu-device-plugin /usr/bin/gpu-device-plugin \

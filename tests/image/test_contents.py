@@ -1,5 +1,6 @@
 """What is in the image: the plugin under its names, and nothing that a running plugin has no use for."""
 
+import os
 import re
 import subprocess
 from importlib.metadata import version
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.sandbox import Image
+from tests.image.sandbox import Image, buildah
 from tests.project import ROOT
 
 MIB = 1024 * 1024
@@ -60,6 +61,30 @@ def test_nothing_is_in_it_that_a_plugin_has_no_use_for(image: Image) -> None:
         if UNWANTED.search(str(path.relative_to(image.root))) and "share/doc" not in str(path)
     ]
     assert found == []
+
+
+def test_a_base_that_brings_its_distributions_pip_loses_it(image: Image) -> None:
+    """`BASE_IMAGE` may be any with Python; such a pip refuses to uninstall itself (PEP 668)."""
+    assert image, "its base images are there"
+    name = f"localhost/gpu-device-plugin:test-pip-{os.getpid()}"
+    certificates = "/etc/ssl/certs:/etc/ssl/certs:ro"
+    flags = (
+        "--isolation",
+        "chroot",
+        "--pull-never",
+        "--volume",
+        certificates,
+        *os.environ.get("IMAGE_FLAGS", "").split(),
+    )
+    base = "BASE_IMAGE=localhost/gpu-device-plugin-base:build"
+    buildah("build", *flags, "--layers", "--build-arg", base, "--tag", name, str(ROOT))
+    try:
+        with Image.mounted(name) as built:
+            assert "No module named pip" in in_image(built, "python3", "-m", "pip", "--version").stderr
+            assert "0.1.0" in in_image(built, "nvidia-device-plugin", "--version").stdout
+            assert [path for path in built.root.glob("usr/**/bin/*") if UNWANTED.search(str(path))] == []
+    finally:
+        buildah("rmi", name)
 
 
 def test_what_runs_is_compiled(image: Image) -> None:
