@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from deviceplugin.app import announce, heap
 from deviceplugin.app.acceptance import beyond_rights, more_than_it_has, would_wait
 from deviceplugin.app.apply import apply_plan, close_retired
+from deviceplugin.app.cdi_upkeep import CdiUpkeep
 from deviceplugin.app.echo import Echo
 from deviceplugin.app.events import (
     DriverDown,
@@ -41,8 +42,6 @@ from deviceplugin.model.offer import Withdrawn
 from deviceplugin.model.plan import Plan
 from deviceplugin.planning.build import build
 from deviceplugin.planning.carry_on import carry_on
-from deviceplugin.planning.cdi import cdi_specs
-from deviceplugin.planning.delivering import by_cdi
 from deviceplugin.planning.identity import all_failed, remember
 from deviceplugin.planning.mps import await_daemons, daemons, judged
 from deviceplugin.planning.rights import Container, lacking
@@ -54,8 +53,6 @@ log = logging.getLogger(__name__)
 BEAT_S = 2.0
 # By then everything is imported, served and registered.
 START_TAKES_S = 2.0
-# Specifications that could not be written, or that somebody removed, are written again at this pace.
-CDI_RETRY_S = 2.0
 
 
 class StartError(DevicePluginError):
@@ -117,8 +114,7 @@ class Reconciler:
         self._mps_feed = mps_feed
         self._driver_feed = driver_feed
         self._wellness = wellness
-        self._cdi = cdi
-        self._cdi_tried_at = -CDI_RETRY_S
+        self._cdi = CdiUpkeep(cdi, ledger, monotonic)
         self._parse = parse
         self._rules = rules
         self._monotonic = monotonic
@@ -292,7 +288,7 @@ class Reconciler:
         state = self._state
         if state.config is None or state.snapshot is None or state.holding is None:
             return
-        self._put_cdi_specs(state.snapshot, state.config)
+        self._state = self._cdi.put(state, state.snapshot, state.config)
         report = self._wellness.report(state)
         plan = self._plan(state.config, state.snapshot, report)
         if plan is None:
@@ -327,25 +323,9 @@ class Reconciler:
             without_daemon=without_daemon,
         )
         if outcome.complete:
-            self._remove_cdi_specs(state.holding)
+            self._cdi.remove_unneeded(state.holding)
         if before.plan is None:
             announce.started(plan)
-
-    def _put_cdi_specs(self, snapshot: Snapshot, config: Config) -> None:
-        """What a list makes the kubelet give out must resolve by then: specifications go before lists."""
-        problem = self._cdi.ensure(cdi_specs(snapshot, config.flags))
-        self._cdi_tried_at = self._monotonic()
-        if problem != self._state.cdi_problem:
-            if problem:
-                log.error("CDI specifications are not in place: %s", problem)
-            self._state = replace(self._state, cdi_problem=problem)
-
-    def _remove_cdi_specs(self, holding: Holding) -> None:
-        """Names that nothing in force gives out any more: none may be held, nor be in an answer on its way."""
-        if self._ledger.wait_idle(0):
-            held = holding.held.with_handed_out(self._ledger.held())
-            if not held.unknown_because and not any(held.ids.values()):
-                self._cdi.remove_others()
 
     def _plan(self, config: Config, snapshot: Snapshot, report: HealthReport) -> Plan | None:
         """The plan for what is known now, or the last good one carried on; None when there has been none yet."""
@@ -373,7 +353,7 @@ class Reconciler:
 
     def _container(self, config: Config) -> Container:
         """What our container lacks of what a config may need."""
-        return Container(self._state.mps_root_problem, self._cdi.unwritable() if by_cdi(config.flags) else "")
+        return Container(self._state.mps_root_problem, self._cdi.lacking(config))
 
     def _with_mps(self, plan: Plan) -> Plan:
         """The plan, judged by what its MPS control daemons say; they are asked from now on, and no others."""
@@ -394,12 +374,5 @@ class Reconciler:
         )
         if offers is not state.offers or retired != state.retired_since:
             self._state = replace(state, offers=offers, retired_since=retired)
-        self._look_after_cdi()
+        self._again |= self._cdi.due(self._state)
         self._patience.look(self._state, in_doubt=self._echo.in_doubt)
-
-    def _look_after_cdi(self) -> None:
-        """Have specifications that are not in place, or were meddled with, written again, at a pace."""
-        if self._monotonic() - self._cdi_tried_at >= CDI_RETRY_S and (
-            self._state.cdi_problem or not self._cdi.intact()
-        ):
-            self._again = True
