@@ -1,4 +1,4 @@
-"""When CDI specifications are put in place, put back and removed: what a container is given must resolve at its start."""
+"""When CDI specifications are put in place, put back and removed: what a container is given must resolve then."""
 
 import logging
 from collections.abc import Callable
