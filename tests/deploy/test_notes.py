@@ -128,6 +128,23 @@ def test_the_supervisor_is_named_where_it_runs() -> None:
 
 
 def test_what_the_chart_cannot_see_is_said() -> None:
-    assert "privileges.mig" in notes({"config": {"name": "c", "default": "k"}})
-    assert "privileges.mig" not in notes({"config": {"name": "c", "default": "k"}, "privileges": {"mig": True}})
+    unsaid = {
+        "privileges.mig: true": {"privileges": {"mig": True}},
+        "mps.enabled: true": {"mps": {"enabled": False}},
+        "cdi.enabled: true": {"cdi": {"enabled": True}},
+        "deviceListStrategy: the same": {"deviceListStrategy": "volume-mounts"},
+        "failOnInitError: true": {"failOnInitError": True},
+    }
+    by_name = {"config": {"name": "c", "default": "k"}}
+    for value, said in unsaid.items():
+        assert f" {value}" in notes(by_name)
+        assert f" {value}" not in notes(by_name | said)
+        assert value not in notes({"config": {"map": {"a": "version: v1"}}})
+    everything = {key: value for said in unsaid.values() for key, value in said.items()}
+    assert "can't look into" in notes(by_name)
+    assert "can't look into" not in notes(by_name | everything)
+    assert " privileges.mig: true" not in notes(by_name | {"migStrategy": "mixed"})
+
+
+def test_nothing_that_runs_is_said_so() -> None:
     assert "nothing runs" in notes({"devicePlugin": {"enabled": False}})

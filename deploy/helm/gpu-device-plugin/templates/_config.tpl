@@ -54,6 +54,27 @@
 | toJson -}}
 {{- end -}}
 
+{{/* What a file may ask for -> the value that must say so where the chart can't see it and nothing is said, as JSON. */}}
+{{- define "gdp.config.unsaid" -}}
+{{- $unsaid := dict -}}
+{{- if and (kindIs "invalid" .Values.privileges.mig) (not .Values.migStrategy) -}}
+{{- $_ := set $unsaid "migStrategy: single, mixed" "privileges.mig: true" -}}
+{{- end -}}
+{{- if kindIs "invalid" .Values.mps.enabled -}}
+{{- $_ := set $unsaid "sharing.mps" "mps.enabled: true" -}}
+{{- end -}}
+{{- if not .Values.deviceListStrategy -}}
+{{- $_ := set $unsaid "deviceListStrategy: volume-mounts" "deviceListStrategy: the same" -}}
+{{- if kindIs "invalid" .Values.cdi.enabled -}}
+{{- $_ := set $unsaid "deviceListStrategy: cdi-annotations, cdi-cri" "cdi.enabled: true, nvidiaDriverRoot" -}}
+{{- end -}}
+{{- end -}}
+{{- if kindIs "invalid" .Values.failOnInitError -}}
+{{- $_ := set $unsaid "failOnInitError: true" "failOnInitError: true" -}}
+{{- end -}}
+{{- toJson $unsaid -}}
+{{- end -}}
+
 {{/* `true` or nothing: whether a feature is on. Takes the root, the value that says so, and the feature's name. */}}
 {{- define "gdp.on" -}}
 {{- if kindIs "bool" .value -}}
