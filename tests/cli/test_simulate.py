@@ -122,6 +122,12 @@ def test_it_says_that_it_has_no_mps_daemons_and_what_is_seen_therefore(scratch: 
     assert "nvidia.com/gpu.shared: 10 devices, mps, by sharing.mps.resources[0]\n" in typed(told, scratch)
 
 
+def test_an_edit_that_matters_on_other_nodes_only_is_said_to(scratch: Path) -> None:
+    shown = once(scratch, "--node", "config/nodes/t4.yaml", "--config-file", "config/mig-mixed.yaml")
+    assert "Editing the config on the running node" in shown
+    assert "\non this node that changes nothing\n" in shown
+
+
 @pytest.mark.parametrize("number", ENDING)
 def test_a_signal_ends_all_of_it(number: signal.Signals, scratch: Path) -> None:
     with simulating(scratch, "Edit ") as (process, _):
