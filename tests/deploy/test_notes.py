@@ -128,7 +128,7 @@ def test_the_supervisor_is_named_where_it_runs() -> None:
 
 
 def test_what_the_chart_cannot_see_is_said() -> None:
-    unsaid = {
+    unsaid: dict[str, dict[str, Any]] = {
         "privileges.mig: true": {"privileges": {"mig": True}},
         "mps.enabled: true": {"mps": {"enabled": False}},
         "cdi.enabled: true": {"cdi": {"enabled": True}},
