@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.chart import Manifest, cases, pods, render, static_manifests
+from tests.deploy.chart import Manifest, Values, cases, pods, render, static_manifests
+from tests.deploy.test_values import CHANGES
+from tests.project import ROOT
 
 PLUGIN = "nvidia-device-plugin-ctr"
 
@@ -129,6 +131,48 @@ def test_the_seen_rights_are_all_that_there_are(name: str) -> None:
         assert set(pod) <= known_of_pods
         for container in pod["containers"]:
             assert set(container["securityContext"]) <= known_of_contexts
+
+
+# Value that is set alone -> the rights that it adds. Every other value must add none.
+ADDED = {
+    "compatWithCPUManager": {"privileged"},
+    "migStrategy": set(MIG),
+    "privileges.mig": set(MIG),
+    "deviceListStrategy": {"/dev/null, writable"},
+    "nvidiaDriverRoot": {"/run/nvidia/driver, read-only, HostToContainer"},
+    "cdi.enabled": {"/var/run/cdi, writable"},
+    "mps.enabled": set(MPS),
+    "mps.shmSize": set(SHM_SIZE),
+    "devicePlugin.enableHostNetwork": {"hostNetwork"},
+    "mps.enableHostNetwork": {"hostNetwork"},
+    "kubelet.rootDir": {"/var/lib/k0s/kubelet/pod-resources, read-only"},
+    "kubelet.devicePluginsDir": {"/snap/device-plugins, writable"},
+    "mps.root": {"/var/mps, writable", "/var/mps/shm, writable"},
+    # What is set replaces ours as a whole.
+    "podSecurityContext": {"no seccomp profile"},
+    "securityContext": {"privileged", "writable root file system"},
+    "mps.securityContext": {"privileged", "writable root file system"},
+}
+OF_THE_KUBELET = {"kubelet.rootDir", "kubelet.devicePluginsDir", "mps.root"}
+
+
+def rights_of(values: Values) -> set[str]:
+    return {right for _, pod in pods(render(values)) for right in rights(pod)}
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_a_value_adds_the_rights_that_it_is_for_and_no_others(path: str) -> None:
+    values, without = CHANGES[path]
+    if path == "mps.root":
+        values, without = ({**mine, "mps": {**mine.get("mps", {}), "enabled": True}} for mine in (values, without))
+    assert rights_of(values) - rights_of(without) == ADDED.get(path, set())
+
+
+@pytest.mark.parametrize("path", sorted(ADDED.keys() - OF_THE_KUBELET))
+def test_the_guide_names_every_value_that_adds_rights(path: str) -> None:
+    guide = (ROOT / "docs/install.md").read_text()
+    section = guide.partition("\n## Rights\n")[2].partition("\n## ")[0]
+    assert path in section
 
 
 def test_a_right_too_many_is_seen() -> None:
