@@ -1,6 +1,7 @@
 """Notices every way of changing the config file and posts its content when it differs from the last."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,11 @@ QUIET_S = 0.05
 AT_MOST_S = 0.25
 SLOW_LOOK_S = 2.0
 BLIND_LOOK_S = 0.5
+LEFT_BEHIND = (
+    "found a file that was replaced or deleted where it comes from, while the mount here goes on showing the old one "
+    "(a subPath, or a bind mount of the file alone), expected a mount of its directory, which follows: until then "
+    "restart this container to have the new file read"
+)
 
 
 class ConfigFeed:
@@ -104,6 +110,13 @@ class ConfigFeed:
                 break
         self._wake.clear()
 
+    def _left_behind(self) -> bool:
+        """Whether the file has no name any more where it comes from: nothing but a mount of its own shows such."""
+        try:
+            return os.stat(self._path).st_nlink == 0
+        except OSError:  # gone this very moment: the next look says so
+            return False
+
     def _look(self) -> None:
         # Taken back once seen, and before the file is read: one that comes at any other moment is for the next look.
         forced = self._forced
@@ -113,7 +126,10 @@ class ConfigFeed:
         problem: ConfigError | None = None
         try:
             data = self._read(self._named)
+            if self._left_behind():
+                raise ConfigError((f"{self._named}: {LEFT_BEHIND}",))
         except ConfigError as error:
+            data = None
             problem = error
         current = (data, str(problem) if problem else None)
         if current == self._last and not forced:

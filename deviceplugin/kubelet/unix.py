@@ -45,12 +45,12 @@ def identity(path: Path) -> Identity | None:
 
 def answers(path: Path) -> bool:
     """Whether somebody listens on the socket at `path`. Never blocks; True where it can't be told."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:  # itself fails when out of descriptors
+            probe.setblocking(False)
             probe.connect(os.fspath(path))
-        except OSError as error:
-            return error.errno not in _NOBODY_LISTENS
+    except OSError as error:
+        return error.errno not in _NOBODY_LISTENS
     return True
 
 

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,3 +47,20 @@ def test_a_relabel_is_no_new_socket_but_a_new_one_with_the_old_inode_number_is(r
         assert Sighting(path).identity == first
         os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 1))  # what a later bind would leave
         assert Sighting(path).identity != first
+
+
+def test_a_look_without_a_descriptor_left_tells_nothing_and_raises_nothing(root: Path) -> None:
+    """What can't be told counts as alive: registering then fails, and is tried again with a pause."""
+    path = root / "kubelet.sock"
+    look = f"""
+import resource
+from pathlib import Path
+from deviceplugin.kubelet.lookout import Sighting
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+print(Sighting(Path({os.fspath(path)!r})).alive)
+"""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.fspath(path))
+        server.listen()
+        said = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=False)
+    assert (said.stdout, said.stderr) == ("True\n", "")

@@ -67,6 +67,23 @@ def test_a_bad_gpu_leaves_its_list_while_others_give_way_and_pod_resources_hangs
         never_offered_twice(node.kubelet, (A, B, GPU), {})
 
 
+def test_two_kubelet_restarts_while_others_give_way_and_pod_resources_hangs() -> None:
+    answers = threading.Event()
+    answers.set()
+    with Node(t4s(2), two_names(A, B), kubelet=silent(answers)).run(A, B) as node:
+        node.wait_ready()
+        answers.clear()
+        node.write_config(two_names(B, A))
+        node.kubelet.wait_for(lambda: node.listed(A) == node.listed(B) == ())
+        node.kubelet.restart()
+        node.kubelet.restart()
+        node.wait_list(lambda ids: {unit_of(one) for one in ids} == {gpu_uuid(1)}, A)
+        node.wait_list(lambda ids: {unit_of(one) for one in ids} == {gpu_uuid(0)}, B)
+        answers.set()
+        node.wait_ready()
+        never_offered_twice(node.kubelet, (A, B), {})
+
+
 def test_an_edit_back_while_others_give_way_and_pod_resources_hangs() -> None:
     answers = threading.Event()
     answers.set()
@@ -223,3 +240,28 @@ def test_sigterm_while_the_kubelet_is_in_the_middle_of_a_registration(when: str)
         assert node.sockets() == {}
         assert "hangs" not in node.log, f"stopped after {time.monotonic() - began:.2f} s"
         node.kubelet.stop()
+
+
+def test_a_file_that_is_mounted_alone_and_replaced_behind_its_mount_is_reported() -> None:
+    """As by a subPath: the mount follows the inode, not the name, and what is new can't be seen from here."""
+    with Node(config=shared(2)) as node:
+        assert node.config_path is not None
+        origin, mounted = node.root / "origin" / "config.yaml", node.config_path
+        origin.parent.mkdir()
+        origin.write_text(shared(2))
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        in_a_mount_namespace = ("unshare", "--mount", "--propagation", "private", "sh", "-c", mount)
+        node._launcher = (*in_a_mount_namespace, str(origin), str(mounted))
+        node.run()
+        node.wait_ready()
+        origin.write_text(shared(3))
+        node.wait_list(has(6))
+        lists = len(node.kubelet.resources[GPU].lists)
+        replacement = origin.with_name("new")
+        replacement.write_text(shared(4))
+        replacement.rename(origin)
+        document = node.wait_status(lambda d: d["config"]["refused"])
+        assert "subPath" in document["config"]["refused"]["problems"][0]
+        assert document["config"]["in_force"] == shared(3)
+        assert document["ready"]["ok"]
+        assert len(node.kubelet.resources[GPU].lists) == lists
