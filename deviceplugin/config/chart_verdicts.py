@@ -13,8 +13,8 @@ LEAST_MEMORY_MIB: Final = 80
 """What the chart takes as a limit."""
 OUR_MEMORY_MIB: Final = 128
 OUR_REQUEST_MIB: Final = 64
-LEAST_CPU_MILLI: Final = 20
-"""What the chart takes as a limit: a probe is a Python process of 0.1 s of CPU time, and may last 5 s."""
+LEAST_CPU_MILLI: Final = 50
+"""What the chart takes as a limit: two probes at a time, of 0.1 s of CPU time each, last 4 s then, and may last 5 s."""
 ENOUGH_CPU_MILLI: Final = 100
 LABELLERS: Final = ("gfd", "nfd")
 """The subcharts that bring what labels nodes."""

@@ -118,7 +118,7 @@ def test_both_refuse_a_value_for_what_it_says(values: Values, path: str) -> None
             "found memory: 80Mi, expected at least 80Mi, better 128Mi",
         ),
         ({"limits": {"memory": 100_000_000}}, "resources.limits", "found memory: 100000000"),
-        ({"limits": {"cpu": "50m"}}, "resources.limits", "found cpu: 50m, expected none or at least 20m, better 100m"),
+        ({"limits": {"cpu": "50m"}}, "resources.limits", "found cpu: 50m, expected none or at least 50m, better 100m"),
         ({"limits": {"cpu": 0.05, "memory": "1Gi"}}, "resources.limits", "found cpu: 0.05"),
         ({"requests": {"memory": "20Mi"}}, "resources.requests", "found memory: 20Mi, expected 64Mi or more"),
     ],

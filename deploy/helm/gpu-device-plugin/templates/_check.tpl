@@ -137,7 +137,7 @@
 {{- $limits := (.Values.resources | default dict).limits | default dict -}}
 {{- concat
   (include "gdp.check.least" (list "resources.limits.memory" $limits.memory "80Mi" "the plugin is a Python process of about 50 MiB and would be killed at once; limits measured for NVIDIA's plugin don't fit, remove the key for our own (128Mi)") | fromJsonArray)
-  (include "gdp.check.least" (list "resources.limits.cpu" $limits.cpu "20m" "each probe is a Python process that takes 0.1 s of CPU, and with less it never ends in its 5 s; remove the key: a throttled plugin makes pods wait") | fromJsonArray)
+  (include "gdp.check.least" (list "resources.limits.cpu" $limits.cpu "50m" "a probe is a Python process that takes 0.1 s of CPU, and with less two at a time do not end in their 5 s; remove the key: a throttled plugin makes pods wait") | fromJsonArray)
   (include "gdp.check.least" (list "mps.shmSize" .Values.mps.shmSize "16Mi" "no daemon has room in less") | fromJsonArray)
 | toJson -}}
 {{- end -}}
