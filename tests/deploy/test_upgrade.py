@@ -10,7 +10,7 @@ import helm_python
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, NAMESPACE, RELEASE, Manifest, Values, cases, chart, render
+from tests.deploy.chart import CHART, NAMESPACE, RELEASE, Manifest, Values, cases, chart, only, render
 from tests.deploy.test_values import CHANGES
 
 # The only values that make other objects of what is there; values.yaml says so beside each.
@@ -76,3 +76,53 @@ def test_the_supervisor_is_none_of_nvidias_daemon_sets() -> None:
     daemon_sets = {one[2]: one[3] for one in identities(render({"mps": {"enabled": True}})) if one[0] == "DaemonSet"}
     assert set(daemon_sets) == {"nvdp-nvidia-device-plugin", "nvdp-nvidia-device-plugin-mps"}
     assert len(set(daemon_sets.values())) == len(daemon_sets)
+
+
+@pytest.fixture(scope="module")
+def looking(tmp_path_factory: pytest.TempPathFactory) -> helm_python.Chart:
+    """The chart, finding in the cluster what `global.found` says: `lookup` finds nothing without one."""
+    copy = tmp_path_factory.mktemp("looking") / CHART.name
+    shutil.copytree(CHART, copy)
+    path = copy / "templates/_check.tpl"
+    question = '(lookup "apps/v1" "DaemonSet" (include "gdp.namespace" .) $name)'
+    assert path.read_text().count(question) == 1
+    path.write_text(path.read_text().replace(question, "(.Values.global.found | default dict)"))
+    return helm_python.Chart.load(copy)
+
+
+WITH_MPS = {"config": {"map": {"a": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"}}}
+WITHOUT: Values = {"config": {"map": {"a": "version: v1"}}}
+SUPERVISOR = only(render(WITH_MPS), "DaemonSet", "-mps")
+
+
+def refusal(looking: helm_python.Chart, values: Values, found: Manifest) -> str:
+    """Why the chart does not render; empty: it does."""
+    try:
+        looking.render(values | {"global": {"found": found}}, name=RELEASE, namespace=NAMESPACE)
+    except helm_python.HelmError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "expected"),
+    [
+        (WITHOUT, SUPERVISOR, True),
+        ({}, SUPERVISOR, True),
+        ({"config": {"name": "c", "default": "k"}}, SUPERVISOR, True),
+        (WITHOUT, {}, False),
+        (WITH_MPS, SUPERVISOR, False),
+        (WITHOUT | {"mps": {"enabled": True}}, SUPERVISOR, False),
+        (WITHOUT | {"mps": {"enabled": False}}, SUPERVISOR, False),
+        ({"devicePlugin": {"enabled": False}}, SUPERVISOR, False),
+        (WITHOUT, {"metadata": {"name": "nvdp-nvidia-device-plugin-mps", "labels": {"app": "another's"}}}, False),
+        (WITHOUT, {"metadata": {"name": "nvdp-nvidia-device-plugin-mps"}}, False),
+    ],
+)
+def test_the_supervisor_is_not_taken_from_under_its_pods_unasked(
+    looking: helm_python.Chart, values: Values, found: Manifest, expected: bool
+) -> None:
+    """Decision 0731: Helm would delete it at once, with the CUDA contexts of every client."""
+    said = "mps.enabled: found nothing, and the file asks for no MPS, but DaemonSet nvdp-nvidia-device-plugin-mps runs"
+    reason = refusal(looking, values, found)
+    assert (said in reason, bool(reason)) == (expected, expected)

@@ -5,6 +5,7 @@
   (include "gdp.check.placement" . | fromJsonArray)
   (include "gdp.check.config" . | fromJsonArray)
   (include "gdp.check.pods" . | fromJsonArray)
+  (include "gdp.check.supervisor" . | fromJsonArray)
   (include "gdp.check.resources" . | fromJsonArray)
   (include "gdp.check.notOffered" . | fromJsonArray) -}}
 {{- with $findings -}}
@@ -110,6 +111,19 @@
 {{- $found = append $found (printf "extraEnv: found %s twice, expected each variable once" .name) -}}
 {{- end -}}
 {{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* A file without MPS would take the supervisor away at once, under the pods that hold shares. Offline there is none to see. */}}
+{{- define "gdp.check.supervisor" -}}
+{{- $found := list -}}
+{{- if and .Values.devicePlugin.enabled (kindIs "invalid" .Values.mps.enabled) (not (include "gdp.mps" .)) -}}
+{{- $name := include "gdp.mps.fullname" . -}}
+{{- $labels := ((lookup "apps/v1" "DaemonSet" (include "gdp.namespace" .) $name).metadata | default dict).labels | default dict -}}
+{{- if and (eq "mps" (get $labels "app.kubernetes.io/component")) (eq .Release.Name (get $labels "app.kubernetes.io/instance")) -}}
+{{- $found = append $found (printf "mps.enabled: found nothing, and the file asks for no MPS, but DaemonSet %s runs: with its end the work of every pod on an MPS share would end; set it to true until `gpu-device-plugin status` shows no MPS control daemon on any node, then to false" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end -}}
