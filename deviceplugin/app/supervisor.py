@@ -18,7 +18,7 @@ from deviceplugin.app import announce
 from deviceplugin.app.config_feed import ConfigFeed
 from deviceplugin.app.driver_feed import DriverFeed
 from deviceplugin.app.ending import EXIT_FAILED, EXIT_STOPPED, Ended, Ending, end_process
-from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, KubeletCame, SnapshotTaken, Stop
+from deviceplugin.app.events import DriverDown, Event, FileRead, HeldRead, SnapshotTaken, Stop
 from deviceplugin.app.held_feed import HeldFeed
 from deviceplugin.app.holding import Holding
 from deviceplugin.app.threads import spawn
@@ -30,6 +30,7 @@ from deviceplugin.driver.computemode import open_compute_modes
 from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.paths import KubeletPaths
+from deviceplugin.kubelet.unix import identity
 from deviceplugin.model.held import Held
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.mps import MpsDaemon
@@ -116,6 +117,8 @@ class Supervisor:
         self._snapshot: Snapshot | None = None
         self._holding = Holding()
         self._held_read_at = -math.inf
+        self._kubelet_seen = identity(Path(settings.kubelet_socket))
+        self._kubelet_came_at = -math.inf
         self._planned_at = 0.0
         self._needed: Mapping[str, MpsDaemon] = {}
         self._plan_problems: tuple[str, ...] = ()
@@ -223,10 +226,9 @@ class Supervisor:
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, HeldRead):
-            self._holding = self._holding.after(event, kubelet_came_at=-math.inf)
+            self._look_for_a_new_kubelet()
+            self._holding = self._holding.after(event, kubelet_came_at=self._kubelet_came_at)
             self._held_read_at = event.began_at
-        elif isinstance(event, KubeletCame):
-            self._holding = self._holding.kubelet_started()
         elif isinstance(event, SnapshotTaken):
             self._driver_said("")
             self._snapshot = remember(self._snapshot, event.snapshot)
@@ -235,6 +237,13 @@ class Supervisor:
             self._driver_said(str(event.error))
         elif isinstance(event, FileRead):
             self._learn_file(event)
+
+    def _look_for_a_new_kubelet(self) -> None:
+        """One that has started since the last read may not know what pods hold: its silence proves nothing (A31)."""
+        seen = identity(Path(self._settings.kubelet_socket))
+        if seen not in (None, self._kubelet_seen):
+            self._kubelet_seen, self._kubelet_came_at = seen, self._monotonic()
+            self._holding = self._holding.kubelet_started()
 
     def _driver_said(self, problem: str) -> None:
         """Log what changes; a driver that is down is asked every two seconds."""

@@ -3,10 +3,16 @@
 import os
 import signal
 import time
+from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from deviceplugin.simulator import Clock, Kubelet
+from deviceplugin.simulator.podresources import PodResources
+from deviceplugin.simulator.pods import PodState
+from deviceplugin.simulator.process import Parts
 from tests.serving.harness import DRIVERS, TWO_T4, Node, envs, gpu_uuid
 from tests.serving.supervisor import Supervisor
 
@@ -194,6 +200,42 @@ def test_a_restarted_supervisor_serves_the_shares_that_pods_still_hold(driver: s
         wait_healthy(node, frozenset())
         supervisor.start()
         wait_healthy(node, shares(0, 1))
+
+
+def test_a_kubelet_that_lost_its_checkpoint_ends_no_daemon_under_a_pod(driver: str) -> None:
+    """A31: the kubelet forgets who holds what, and the pods run on; a change goes on waiting for them."""
+    lists: list[PodResources] = []
+
+    class Counting(PodResources):
+        def listed(self) -> Iterable[PodState]:
+            lists.append(self)
+            return super().listed()
+
+    def kubelet(root: Path) -> Kubelet:
+        directory, clock = root / "device-plugins", Clock(scale=10)
+        return Kubelet(device_plugins_dir=directory, root_dir=root, clock=clock, parts=Parts(pod_resources=Counting))
+
+    with node_of(driver, config(), kubelet=kubelet) as node, Supervisor(node) as supervisor:
+        node.run(GPU)
+        wait_healthy(node, shares(0, 1))
+        daemons = [supervisor.wait_serving(gpu) for gpu in (0, 1)]
+        (held,) = node.pod("inference", {GPU: 1}).ids(GPU)
+        gpu = 0 if held in shares(0) else 1
+        node.write_config(config(2))
+        supervisor.wait_serving(1 - gpu, other_than=daemons[1 - gpu])
+        supervisor.wait_log("waits (")
+        node.kubelet.stop()
+        node.kubelet.checkpoint_path.unlink()
+        node.kubelet.start()
+        read_before = len(lists)
+
+        def read_often_enough() -> bool:
+            assert supervisor.process is not None
+            supervisor.process.send_signal(signal.SIGHUP)  # reads what is held as well, at most twice a second
+            return len(lists) > read_before + 15
+
+        supervisor.wait(read_often_enough)
+        assert supervisor.daemon(gpu) == daemons[gpu]
 
 
 def test_a_driver_that_is_down_is_said_once_and_ends_no_daemon(driver: str) -> None:
