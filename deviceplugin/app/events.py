@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deviceplugin.errors import ConfigError, DriverError
+from deviceplugin.kubelet.unix import Identity
 from deviceplugin.model.health import DriverEvent, Probe
 from deviceplugin.model.held import Held
 from deviceplugin.model.mps import MpsDaemon
@@ -82,6 +83,7 @@ class HeldRead:
         began_at: monotonic seconds before the reads.
         problem: why PodResources gave no answer, and the checkpoint's problem if it could not be read either.
         allocatable: the ids that the kubelet counts as healthy, by resource (contract P4, R15); None if unknown.
+        kubelet: the PodResources socket that was there: another one is another kubelet's (P1); None if there was none.
     """
 
     listed: Held | None
@@ -89,6 +91,7 @@ class HeldRead:
     began_at: float
     problem: str
     allocatable: Held | None = None
+    kubelet: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)

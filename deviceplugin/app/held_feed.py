@@ -12,6 +12,7 @@ from deviceplugin.app.events import HeldRead
 from deviceplugin.app.pace import Pace
 from deviceplugin.app.threads import OnDeath, spawn
 from deviceplugin.errors import KubeletError
+from deviceplugin.kubelet.unix import Identity
 from deviceplugin.model.held import Held
 
 LIST_TIMEOUT_S = 2.0
@@ -23,6 +24,9 @@ LEAST_INTERVAL_S = 0.5
 
 class Sources(Protocol):
     """Where held devices are read (deviceplugin.kubelet)."""
+
+    def kubelet(self) -> Identity | None:
+        """The PodResources socket that is there: each kubelet process makes its own."""
 
     def list_pods(self, timeout_s: float) -> Held:
         """PodResources List; raises KubeletError."""
@@ -84,7 +88,7 @@ class HeldFeed:
         problems = []
         listed = checkpointed = allocatable = None
         idle = self._wait_idle(IDLE_WAIT_S)
-        began_at = self._monotonic()
+        kubelet, began_at = self._sources.kubelet(), self._monotonic()
         if idle:
             try:
                 listed = self._sources.list_pods(LIST_TIMEOUT_S)
@@ -101,4 +105,5 @@ class HeldFeed:
             with contextlib.suppress(KubeletError):
                 # Asked last, so that a list sent before this read is in it.
                 allocatable = self._sources.allocatable(LIST_TIMEOUT_S)
-        return HeldRead(listed, checkpointed, began_at, "" if listed is not None else "; ".join(problems), allocatable)
+        problem = "" if listed is not None else "; ".join(problems)
+        return HeldRead(listed, checkpointed, began_at, problem, allocatable, kubelet)

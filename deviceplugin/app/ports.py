@@ -59,6 +59,9 @@ class Ledger(Protocol):
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until every Allocate that had begun is done; False if one is still running at the timeout."""
 
+    def kubelet_started(self) -> None:
+        """A kubelet has just started: what it does not show is not free."""
+
     def observe(self, read: Held, began_at: float) -> None:
         """Learn from a PodResources read that began at `began_at`."""
 

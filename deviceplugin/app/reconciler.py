@@ -203,7 +203,7 @@ class Reconciler:
         elif isinstance(event, KubeletCame):
             self._kubelet_came_at = self._monotonic()
             if state.holding is not None:
-                self._state = replace(state, holding=state.holding.kubelet_started())
+                self._state = replace(state, holding=state.holding.kubelet_started(self._kubelet_came_at))
             # Its checkpoint shows now what it knows of, even of pods that have ended meanwhile.
             self._held_feed.request()
         elif isinstance(event, MpsAsked):
@@ -263,8 +263,10 @@ class Reconciler:
             self._state = replace(state, snapshot=Snapshot(), driver_problem=problem, node_without_gpus=True)
 
     def _learn_held(self, event: HeldRead) -> None:
-        holding = self._state.holding or Holding()
-        after = holding.after(event, ours_by_name=self._our_names(), kubelet_came_at=self._kubelet_came_at)
+        holding = self._state.holding or Holding(kubelet_came_at=self._kubelet_came_at)
+        after = holding.after(event, ours_by_name=self._our_names())
+        if after.kubelet_came_at != holding.kubelet_came_at:
+            self._ledger.kubelet_started()
         if event.listed is not None:
             handed_out = self._ledger.held()
             self._ledger.observe(event.listed, event.began_at)

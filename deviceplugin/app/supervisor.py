@@ -30,7 +30,6 @@ from deviceplugin.driver.computemode import open_compute_modes
 from deviceplugin.errors import ConfigError, DevicePluginError
 from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.paths import KubeletPaths
-from deviceplugin.kubelet.unix import identity
 from deviceplugin.model.held import Held
 from deviceplugin.model.ids import unit_of
 from deviceplugin.model.mps import MpsDaemon
@@ -117,8 +116,6 @@ class Supervisor:
         self._snapshot: Snapshot | None = None
         self._holding = Holding()
         self._held_read_at = -math.inf
-        self._kubelet_seen = identity(Path(settings.kubelet_socket))
-        self._kubelet_came_at = -math.inf
         self._planned_at = 0.0
         self._needed: Mapping[str, MpsDaemon] = {}
         self._plan_problems: tuple[str, ...] = ()
@@ -143,6 +140,7 @@ class Supervisor:
             log.error("cannot start: %s", error)
             return Ended(EXIT_FAILED, str(error))
         sources = HeldSources(KubeletPaths(Path(settings.kubelet_socket), Path(settings.kubelet_root_dir)))
+        self._holding = Holding(kubelet=sources.kubelet())
         driver_feed = DriverFeed(
             driver, self._inbox.put, monotonic=self._monotonic, on_death=self._died, on_upgrade=self._upgraded
         )
@@ -226,8 +224,7 @@ class Supervisor:
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, HeldRead):
-            self._look_for_a_new_kubelet()
-            self._holding = self._holding.after(event, kubelet_came_at=self._kubelet_came_at)
+            self._holding = self._holding.after(event)
             self._held_read_at = event.began_at
         elif isinstance(event, SnapshotTaken):
             self._driver_said("")
@@ -237,13 +234,6 @@ class Supervisor:
             self._driver_said(str(event.error))
         elif isinstance(event, FileRead):
             self._learn_file(event)
-
-    def _look_for_a_new_kubelet(self) -> None:
-        """One that has started since the last read may not know what pods hold: its silence proves nothing (A31)."""
-        seen = identity(Path(self._settings.kubelet_socket))
-        if seen not in (None, self._kubelet_seen):
-            self._kubelet_seen, self._kubelet_came_at = seen, self._monotonic()
-            self._holding = self._holding.kubelet_started()
 
     def _driver_said(self, problem: str) -> None:
         """Log what changes; a driver that is down is asked every two seconds."""

@@ -4,6 +4,7 @@ from deviceplugin.errors import KubeletError
 from deviceplugin.kubelet.checkpoint import read_checkpoint
 from deviceplugin.kubelet.paths import KubeletPaths
 from deviceplugin.kubelet.podresources import PodResources
+from deviceplugin.kubelet.unix import Identity, identity
 from deviceplugin.model.held import Held
 
 
@@ -12,7 +13,14 @@ class HeldSources:
 
     def __init__(self, paths: KubeletPaths) -> None:
         self._checkpoint = paths.checkpoint
-        self._pod_resources = PodResources(paths.pod_resources)
+        self._socket = paths.pod_resources
+        self._pod_resources = PodResources(self._socket)
+
+    def kubelet(self) -> Identity | None:
+        """The PodResources socket that is there. A kubelet replaces its predecessor's at its start (P1), seconds before
+        it knows anything and takes registrations (S1, P5).
+        """
+        return identity(self._socket)
 
     def list_pods(self, timeout_s: float) -> Held:
         """What active pods hold, without plain init containers (P2), and too little after a kubelet start (P5).

@@ -24,6 +24,16 @@ from tests.serving.test_transitions import Quick
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 
 
+def kubelet_with(pod_resources: type[PodResources]) -> Callable[[Path], Kubelet]:
+    """What makes a kubelet with another PodResources service."""
+
+    def make(root: Path) -> Kubelet:
+        parts, clock = Parts(pod_resources=pod_resources), Clock(scale=10)
+        return Kubelet(device_plugins_dir=root / "device-plugins", root_dir=root, clock=clock, seed=7, parts=parts)
+
+    return make
+
+
 def silent(answers: threading.Event) -> Callable[[Path], Kubelet]:
     """A kubelet whose PodResources takes calls, and answers them while the event is set only."""
 
@@ -33,16 +43,7 @@ def silent(answers: threading.Event) -> Callable[[Path], Kubelet]:
                 pass
             super()._limit(context)
 
-    def make(root: Path) -> Kubelet:
-        return Kubelet(
-            device_plugins_dir=root / "device-plugins",
-            root_dir=root,
-            clock=Clock(scale=10),
-            seed=7,
-            parts=Parts(pod_resources=Silent),
-        )
-
-    return make
+    return kubelet_with(Silent)
 
 
 def test_a_bad_gpu_leaves_its_list_while_others_give_way_and_pod_resources_hangs() -> None:

@@ -5,16 +5,14 @@ import signal
 import time
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from deviceplugin.simulator import Clock, Kubelet
 from deviceplugin.simulator.podresources import PodResources
 from deviceplugin.simulator.pods import PodState
-from deviceplugin.simulator.process import Parts
 from tests.serving.harness import DRIVERS, TWO_T4, Node, envs, gpu_uuid
 from tests.serving.supervisor import Supervisor
+from tests.serving.test_bad_moments import kubelet_with
 
 GPU, MPS = "nvidia.com/gpu", "nvidia.com/gpu.mps"
 DEFAULT, EXCLUSIVE_PROCESS = 0, 3
@@ -211,11 +209,7 @@ def test_a_kubelet_that_lost_its_checkpoint_ends_no_daemon_under_a_pod(driver: s
             lists.append(self)
             return super().listed()
 
-    def kubelet(root: Path) -> Kubelet:
-        directory, clock = root / "device-plugins", Clock(scale=10)
-        return Kubelet(device_plugins_dir=directory, root_dir=root, clock=clock, parts=Parts(pod_resources=Counting))
-
-    with node_of(driver, config(), kubelet=kubelet) as node, Supervisor(node) as supervisor:
+    with node_of(driver, config(), kubelet=kubelet_with(Counting)) as node, Supervisor(node) as supervisor:
         node.run(GPU)
         wait_healthy(node, shares(0, 1))
         daemons = [supervisor.wait_serving(gpu) for gpu in (0, 1)]

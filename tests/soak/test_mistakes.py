@@ -14,6 +14,7 @@ from deviceplugin.kubelet.held_sources import HeldSources
 from deviceplugin.kubelet.lifecycle import Lifecycle
 from deviceplugin.kubelet.link import KubeletStarted, LinkEvent
 from deviceplugin.kubelet.service import ResourceService
+from deviceplugin.kubelet.unix import Identity
 from deviceplugin.model.health import HealthReport
 from deviceplugin.model.held import Held
 from deviceplugin.model.ids import replica_id
@@ -67,6 +68,9 @@ class TrustsAnEmptyPodResources(Hasty):
             pass
 
     class sources_class(HeldSources):
+        def kubelet(self) -> Identity | None:
+            return None
+
         def checkpoint(self) -> Held:
             raise KubeletError("not looked at")
 

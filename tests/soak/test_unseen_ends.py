@@ -29,3 +29,25 @@ def test_a_change_waits_while_podresources_is_away_says_so_and_ends_when_it_is_b
         }
     finally:
         world.close()
+
+
+def test_a_new_kubelet_that_lost_its_checkpoint_frees_nothing_before_it_takes_registrations() -> None:
+    """Its PodResources answers, with nothing, from its start on; the rest of it waits for the runtime (S1, P5, A31)."""
+    world = World(CONFIGS, SNAPSHOTS[0], 1)
+    try:
+        assert world.admit(pod("p", "nvidia.com/gpu")).phase == "Running"
+        world.pass_time(100.0)
+        world.edit(b"4")
+        (waiting,) = world.reconciler.state.waiting
+        world.kubelet.stop()
+        world.kubelet.checkpoint_path.unlink()
+        world.kubelet.start(runtime_ready=False)
+        for _ in range(4):
+            world.read_held(5.0)
+        assert world.reconciler.state.waiting == (waiting,)
+        world.kubelet.runtime_ready()
+        world.pass_time(20.0)
+        assert set(waiting.ids) <= world.offered()["nvidia.com/gpu"]
+        assert world.kubelet.faults == ()
+    finally:
+        world.close()

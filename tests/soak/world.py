@@ -239,6 +239,11 @@ class World:
         self.reconciler.step([SnapshotTaken(self.snapshot, passing(self.snapshot)), self._held_feed.read(), Tick()])
         self.settle()
 
+    def read_held(self, after_s: float) -> None:
+        """So much later what is held is read, and nothing waits for the kubelet to have any list."""
+        self.clock.advance(after_s)
+        self.reconciler.step([self._held_feed.read()])
+
     def settle(self) -> None:
         """Until the kubelet has every list, and the reconciler has nothing left to do."""
         for _ in range(50):
