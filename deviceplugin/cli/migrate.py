@@ -2,11 +2,14 @@
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from deviceplugin.config.chart_values import ChartValues, read_chart_values
+from deviceplugin.config.chart_files import refuse_values
+from deviceplugin.config.chart_values import KEYS, ChartValues, read_chart_values
 from deviceplugin.config.chart_verdicts import Fate, Verdict
 from deviceplugin.config.load import STANDARD_INPUT, parse_config, read_input, settings_in
+from deviceplugin.config.model import Config
 from deviceplugin.config.overrides import Overrides
 from deviceplugin.errors import ConfigError, UsageError
 from deviceplugin.planning.migration import ConfigFile, of_both, of_the_file
@@ -28,7 +31,7 @@ def run(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="gpu-device-plugin migrate",
         description=f"{__doc__} Exit status: 0: all stays, 3: something changes its meaning, 4: something is refused, "
-        "1: a file can't be read.",
+        "1: a file can't be read. With MPS, `devices` or `rename` 3 is what remains: they are other than NVIDIA's.",
     )
     parser.add_argument("values", metavar="VALUES", help="the values file of NVIDIA's chart; - is standard input")
     parser.add_argument(
@@ -52,40 +55,58 @@ def _verdicts(values: ChartValues, config: str | None) -> Iterator[Verdict]:
     if config is not None:
         source, data = read_input(config, "the config file")
         files.append((Path(source).name, data))
-    _, above = _judge_file(None, b"", values.overrides)
+    alone, above = _parse(None, b"", values.overrides)
     # What they may not set has been said: a file is judged without it.
-    overrides = Overrides() if above else values.overrides
+    overrides = values.overrides if alone else Overrides()
     judged = [_judge_file(source, data, overrides) for source, data in files]
     good = [file for file, _ in judged if file is not None]
-    both = list(of_both(values, good[-1] if good else None))
+    file = good[-1] if good else None
+    both = list(of_both(values, file, file.config if file else alone or Config()))
     said = {verdict.key for verdict in (*above, *both)}
-    yield from (verdict for verdict in values.verdicts if verdict.key not in said)
+    yield from (verdict for verdict in values.verdicts if verdict.key not in said or verdict.fate is not Fate.STAYS)
     yield from above
-    for file, found in judged:
+    for one, found in judged:
         yield from found
-        if file is not None:
-            yield from of_the_file(file)
+        if one is not None:
+            yield from of_the_file(one)
     yield from both
 
 
-def _judge_file(source: str | None, data: bytes, overrides: Overrides) -> tuple[ConfigFile | None, list[Verdict]]:
-    """What a file makes, None when there is none or nothing can be made of it, and what is wrong with it."""
+def _judge_file(source: str, data: bytes, overrides: Overrides) -> tuple[ConfigFile | None, list[Verdict]]:
+    """What a file makes, None when nothing can be made of it, and what is wrong with it."""
     try:
-        config = parse_config(data, source, overrides, lenient=True)
+        refuse_values(data, source, KEYS)
     except ConfigError as error:
         return None, [_refused(problem) for problem in error.problems]
-    warnings = [
-        _refused(f"{warning}; NVIDIA's plugin ignores it; remove it, or set configStrictness: lenient meanwhile")
-        for warning in config.warnings
-    ]
-    if source is None:
-        return None, warnings
-    return ConfigFile(source, config, settings_in(data, source)), warnings
+    good, wrong = _parse(source, data, overrides)
+    lenient = good or _parse(source, data, overrides, lenient=True)[0]
+    if lenient is None:
+        return None, [*wrong, Verdict(Fate.REFUSED, source, "what else becomes of it is told when this is mended")]
+    if good is None:
+        ignored = "NVIDIA's plugin ignores it; remove it, or set configStrictness: lenient meanwhile"
+        wrong = [replace(one, text=f"{one.text}; {ignored}") for one in wrong]
+    warned = [Verdict(Fate.STAYS, *_split(warning)) for warning in (good.warnings if good else ())]
+    return ConfigFile(source, lenient, settings_in(data, source)), wrong + warned
+
+
+def _parse(
+    source: str | None, data: bytes, overrides: Overrides, *, lenient: bool = False
+) -> tuple[Config | None, list[Verdict]]:
+    """What a file and what is set above it make, None when they are refused, and everything for which they are."""
+    try:
+        return parse_config(data, source, overrides, lenient=lenient), []
+    except ConfigError as error:
+        return None, [_refused(problem) for problem in error.problems]
 
 
 def _refused(problem: str) -> Verdict:
-    key, found, text = problem.partition(": found ")
-    return Verdict(Fate.REFUSED, key, f"found {text}") if found else Verdict(Fate.REFUSED, key, "")
+    return Verdict(Fate.REFUSED, *_split(problem))
+
+
+def _split(finding: str) -> tuple[str, str]:
+    """Where, and what was found there."""
+    key, found, text = finding.partition(": found ")
+    return (key, f"found {text}") if found else (key, "")
 
 
 def render(verdicts: list[Verdict]) -> Iterator[str]:
@@ -97,3 +118,4 @@ def render(verdicts: list[Verdict]) -> Iterator[str]:
             yield from (
                 f"  {verdict.key}: {verdict.text}" if verdict.text else f"  {verdict.key}" for verdict in of_fate
             )
+    yield "What is not set has our default: docs/install.md, With Helm, lists those that differ."

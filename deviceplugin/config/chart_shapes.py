@@ -1,6 +1,7 @@
 """What the values of NVIDIA's chart look like: a value of another shape is a mistake, whatever a chart makes of it."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,17 +20,23 @@ class Shape:
         expected: in words, for messages.
         types: of Python, as YAML is read; true is no number.
         options: the only texts there are; empty: any.
+        pattern: of a text, and of the keys of a mapping: what it must match as a whole; empty: anything.
         items: of a list, each item.
         keys: of a mapping, those that are known.
         others: of a mapping, every other key; None: anything.
+        closed: of a mapping, whether there are no other keys.
+        is_needed: whether null does not do.
     """
 
     expected: str
     types: tuple[type, ...]
     options: tuple[str, ...] = ()
+    pattern: str = ""
     items: "Shape | None" = None
     keys: "Mapping[str, Shape]" = field(default_factory=dict)
     others: "Shape | None" = None
+    closed: bool = False
+    is_needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +59,26 @@ class Misfit:
 def misfits(value: Any, shape: Shape, path: str = "") -> Iterator[Misfit]:
     """Where a value, as plain data, is not of a shape."""
     if value is None:
-        return
-    if type(value) not in shape.types or (shape.options and value not in shape.options):
+        if shape.is_needed:
+            yield Misfit(path, "nothing", shape.expected)
+    elif type(value) not in shape.types or (shape.options and value not in shape.options) or _is_odd(value, shape):
         yield Misfit(path, shown(value), shape.expected)
     elif isinstance(value, list) and shape.items is not None:
         for number, item in enumerate(value):
             yield from misfits(item, shape.items, f"{path}[{number}]")
     elif isinstance(value, dict):
         for key, below in value.items():
-            if (expected := shape.keys.get(key, shape.others)) is not None:
+            if (shape.closed and key not in shape.keys) or (shape.pattern and not re.fullmatch(shape.pattern, key)):
+                yield Misfit(path, f"the key {quote(key)}", shape.expected)
+            elif (expected := shape.keys.get(key, shape.others)) is not None:
                 yield from misfits(below, expected, join_path(path, quote_key(key)))
+
+
+def _is_odd(value: Any, shape: Shape) -> bool:
+    """Whether a text does not match, or a number is less than nothing."""
+    if isinstance(value, str):
+        return bool(shape.pattern) and not re.fullmatch(shape.pattern, value)
+    return isinstance(value, int | float) and value < 0 and bool(shape.pattern)
 
 
 def shown(value: Any) -> str:
@@ -74,7 +91,23 @@ def shown(value: Any) -> str:
 
 TEXT: Final = Shape("a text", (str,))
 FLAG: Final = Shape("true or false", (bool,))
-QUANTITY: Final = Shape("a quantity such as 2 or 128Mi", (str, int, float))
+_LABEL = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_DOMAIN = "[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+# As the chart's schema has them, and the API server. Empty texts are none.
+NAME: Final = Shape("the name of an object: small letters, digits, - and .", (str,), pattern=f"({_DOMAIN})?")
+LABEL: Final = Shape("the value of a label", (str,), pattern=f"(?=.{{0,63}}$)({_LABEL})?", is_needed=True)
+LABELS: Final = Shape(
+    "labels: texts of at most 63 characters by keys such as example.com/gpu",
+    (dict,),
+    pattern=f"({_DOMAIN}/)?{_LABEL}",
+    others=LABEL,
+)
+QUANTITY: Final = Shape(
+    "a quantity such as 2 or 128Mi",
+    (str, int, float),
+    pattern=r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]+)?",
+)
+COUNT: Final = Shape("a number or a percentage", (int, str))
 MAPPING: Final = Shape("a mapping", (dict,))
 LIST: Final = Shape("a list", (list,))
 TEXTS: Final = Shape("a mapping of texts", (dict,), others=TEXT)
@@ -87,6 +120,10 @@ def _choice(*options: str) -> Shape:
 
 def _mapping(**keys: Shape) -> Shape:
     return Shape("a mapping", (dict,), keys=keys)
+
+
+def _closed(**keys: Shape) -> Shape:
+    return Shape(f"a mapping with only {', '.join(keys)}", (dict,), keys=keys, closed=True)
 
 
 def _list(items: Shape) -> Shape:
@@ -105,7 +142,7 @@ _NODE_AFFINITY = dict(zip(_SCHEDULING, (_mapping(nodeSelectorTerms=_list(_TERM))
 _POD_AFFINITY = dict.fromkeys(_SCHEDULING, _list(MAPPING))
 
 _OURS: Mapping[str, Shape] = {
-    "podLabels": TEXTS,
+    "podLabels": LABELS,
     "rolloutOnConfigChange": FLAG,
     "countMatchingNodes": FLAG,
     "enabled": FLAG,
@@ -131,23 +168,30 @@ _OURS: Mapping[str, Shape] = {
 
 SHAPES: Final[Mapping[str, Shape]] = {
     "config": MAPPING,
-    "config.name": TEXT,
+    "config.name": NAME,
     "config.map": Shape(
-        "files by name", (dict,), others=Shape("the text of a file: `name: |-`, and the file below", (str,))
+        "files by name (letters, digits, -, _ and .)",
+        (dict,),
+        pattern="[-._A-Za-z0-9]+",
+        others=Shape("the text of a file: `name: |-`, and the file below", (str,)),
     ),
     "config.default": TEXT,
     "config.fallbackStrategies": _list(_choice("named", "single", "empty")),
-    "nameOverride": TEXT,
-    "fullnameOverride": TEXT,
-    "namespaceOverride": TEXT,
-    "selectorLabelsOverride": TEXTS,
+    "nameOverride": NAME,
+    "fullnameOverride": NAME,
+    "namespaceOverride": NAME,
+    "selectorLabelsOverride": LABELS,
     "allowDefaultNamespace": FLAG,
-    "imagePullSecrets": _list(_mapping(name=TEXT)),
+    "imagePullSecrets": _list(_closed(name=NAME)),
     "image": MAPPING,
-    "image.repository": TEXT,
+    "image.repository": Shape("a text without tag and digest", (str,), pattern="[-a-zA-Z0-9._/:@]+"),
     "image.pullPolicy": _choice("Always", "IfNotPresent", "Never"),
-    "image.tag": TEXT,
-    "updateStrategy": _mapping(type=TEXT, rollingUpdate=MAPPING),
+    "image.tag": Shape(
+        "a tag, or TAG@sha256:...", (str,), pattern="([A-Za-z0-9_][-A-Za-z0-9_.]*(@sha256:[0-9a-f]{64})?)?"
+    ),
+    "updateStrategy": _closed(
+        type=_choice("RollingUpdate", "OnDelete"), rollingUpdate=_closed(maxSurge=COUNT, maxUnavailable=COUNT)
+    ),
     "podAnnotations": TEXTS,
     "podSecurityContext": MAPPING,
     "securityContext": _mapping(capabilities=_mapping(add=_list(TEXT), drop=_list(TEXT)), privileged=FLAG),
@@ -155,17 +199,23 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "resources.requests": QUANTITIES,
     "resources.limits": QUANTITIES,
     "resources.claims": _list(_mapping(name=TEXT)),
-    "nodeSelector": TEXTS,
+    "nodeSelector": LABELS,
     "affinity": _mapping(
         nodeAffinity=_mapping(**_NODE_AFFINITY),
         podAffinity=_mapping(**_POD_AFFINITY),
         podAntiAffinity=_mapping(**_POD_AFFINITY),
     ),
     "tolerations": _list(
-        _mapping(key=TEXT, operator=TEXT, value=TEXT, effect=TEXT, tolerationSeconds=Shape("a whole number", (int,)))
+        _closed(
+            key=TEXT,
+            operator=_choice("Exists", "Equal", "Lt", "Gt"),
+            value=TEXT,
+            effect=_choice("", "NoSchedule", "PreferNoSchedule", "NoExecute"),
+            tolerationSeconds=Shape("a whole number", (int,)),
+        )
     ),
-    "priorityClassName": TEXT,
-    "runtimeClassName": TEXT,
+    "priorityClassName": NAME,
+    "runtimeClassName": NAME,
     "devicePlugin": MAPPING,
     "devicePlugin.enabled": FLAG,
     "devicePlugin.enableHostNetwork": FLAG,

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from deviceplugin.config.chart_files import values_in
 from deviceplugin.config.chart_shapes import problems, shown
 from deviceplugin.config.chart_verdicts import Fate, Verdict, ruled, unset
-from deviceplugin.config.document import MappingNode, Scalar, join_path, load_document, quote, to_plain
+from deviceplugin.config.document import MappingNode, join_path, to_plain
 from deviceplugin.config.model import Origin
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
 from deviceplugin.config.overrides import Given, Overrides
 from deviceplugin.config.settings import value_of
 from deviceplugin.config.suggest import nearest
 from deviceplugin.config.types import Boolean, ListOf, Type
-from deviceplugin.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,6 @@ OUR_SECTIONS: Mapping[str, tuple[str, ...]] = {
     "cdi": ("enabled",),
 }
 """What only our chart has; a file that has been made ready for it holds them already."""
-_OPERATORS = frozenset(
-    ("operator", "driver", "toolkit", "dcgm", "dcgmExporter", "migManager", "validator", "vgpuManager")
-)
-"""Keys that the GPU operator's chart has and the plugin's has not."""
 _NEEDED = frozenset(("config", "image", "image.repository", "devicePlugin", "mps", "mps.root", "cdi"))
 """What neither chart can do without: null there removes the default."""
 _WHOLE = (
@@ -111,8 +107,6 @@ _KNOWN = (
     *SECTIONS,
 )
 KEYS = frozenset((*_KNOWN, *OUR_SECTIONS))
-_NAMES = frozenset(("nvidia-device-plugin", "k8s-device-plugin"))
-"""Of the chart, where it is part of another."""
 _NVIDIAS_GFD_AND_NFD: Mapping[str, Mapping[str, Any]] = {
     "gfd": {
         "enabled": False,
@@ -126,6 +120,7 @@ _NVIDIAS_GFD_AND_NFD: Mapping[str, Mapping[str, Any]] = {
     "nfd": {
         "enabled": False,
         "nameOverride": "node-feature-discovery",
+        "enableNodeFeatureApi": False,
         "master": {
             "serviceAccount": {"name": "node-feature-discovery", "create": True},
             "config": {"extraLabelNs": ["nvidia.com"]},
@@ -139,6 +134,7 @@ _NVIDIAS_GFD_AND_NFD: Mapping[str, Mapping[str, Any]] = {
         },
     },
 }
+"""Of every release from 0.15 to 0.20."""
 _ELSEWHERE = {
     "gfd": "GPU feature discovery is not part of our chart: remove the key, and run NVIDIA's own beside it if you need "
     "its labels",
@@ -152,18 +148,14 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
 
     Takes the bytes of a values file and its name for messages. Raises ConfigError when it is no YAML mapping.
     """
-    root = load_document(data, source)
-    if isinstance(root, Scalar) and root.value is None:
-        root = MappingNode((), root.line)
-    if not isinstance(root, MappingNode):
-        found = type(to_plain(root)).__name__
-        raise ConfigError((f"{source}: found a {found}, expected the values of a chart: a mapping",))
-    _refuse_other_files(root, source)
+    part, root = values_in(data, source, KEYS)
     values = list(_given(root))
     given = {path: value for path, _, value in values}
     lines = {path: line for path, line, _ in values}
+    inside = f"{source}: {part}", "the values of NVIDIA's chart, as a part of another chart's"
     return ChartValues(
         verdicts=(
+            *([Verdict(Fate.STAYS, *inside)] if part else []),
             *(
                 _judge(path, value, given, _where(path, source, lines))
                 for path, value in given.items()
@@ -186,34 +178,6 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
 
 def _where(path: str, source: str, lines: Mapping[str, int]) -> str:
     return str(Origin(path, source, lines[path])) if path in lines else f"{source}: {path}"
-
-
-def _refuse_other_files(root: MappingNode, source: str) -> None:
-    """Raises ConfigError for what people have at hand besides, instead of a verdict on each of its keys."""
-
-    def found(what: str, cure: str) -> ConfigError:
-        return ConfigError((f"{source}:{root.line}: found {what}, expected the values of NVIDIA's chart: {cure}",))
-
-    def text(key: str) -> str:
-        node = root.get(key)
-        return node.text if isinstance(node, Scalar) else ""
-
-    keys = {entry.key for entry in root.entries}
-    if text("apiVersion") and text("kind"):
-        raise found(
-            f"a Kubernetes manifest (kind {quote(text('kind'))})",
-            "give the values in it, or an empty file where there is no Helm, and the config file after it",
-        )
-    if keys & {"version", "flags", "sharing"} and not (keys - {"resources"}) & KEYS:
-        raise found("a config file of the plugin", "give that second: migrate VALUES CONFIG")
-    if len(keys & _OPERATORS) > 1:
-        raise found(
-            "the values of the GPU operator", "see docs/migration.md, From the GPU operator; its device plugin has none"
-        )
-    for entry in root.entries:
-        below = {inner.key for inner in entry.value.entries} if isinstance(entry.value, MappingNode) else set()
-        if below and (entry.key in _NAMES or (below & KEYS and not keys & KEYS)):
-            raise found(f"them below {quote(entry.key)}, as of a chart that has it in it", "give what stands below")
 
 
 def _asks(path: str, value: Any) -> bool:
@@ -240,6 +204,12 @@ def _is_nvidias_default(section: str, key: str, value: Any) -> bool:
     """Whether a key of a chart that is not part of ours has the default of NVIDIA's; 0 is not false there."""
     defaults = _NVIDIAS_GFD_AND_NFD[section]
     return key in defaults and json.dumps(value, sort_keys=True) == json.dumps(defaults[key], sort_keys=True)
+
+
+def _is_refused(path: str, value: Any) -> bool:
+    """Whether a key of a chart that is not part of ours asks for something."""
+    section, _, key = path.partition(".")
+    return _asks(path, value) and not _is_nvidias_default(section, key, value)
 
 
 def _setting(path: str, value: Any) -> object:
@@ -286,9 +256,9 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], where: str) -> Verdi
     if section in _ELSEWHERE:
         if _is_nvidias_default(section, key, value):
             return Verdict(Fate.STAYS, where, "NVIDIA's default; asks for nothing")
-        return Verdict(
-            Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {_ELSEWHERE[section]}"
-        )
+        first = next((one for one in given if one.startswith(f"{section}.") and _is_refused(one, given[one])), path)
+        cure = _ELSEWHERE[section] if path == first else f"as {first}"
+        return Verdict(Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {cure}")
     if not _is_known(section, key):
         options = (*SECTIONS.get(section, ()), *OUR_SECTIONS.get(section, ())) if key else (*_KNOWN, *OUR_SECTIONS)
         near = nearest(key or section, options)

@@ -1,5 +1,6 @@
 """What becomes of a value of NVIDIA's chart beside its type: the rules for one key, with what others say."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from deviceplugin.config.chart_shapes import shown
-from deviceplugin.config.memory import MIB, parse_memory_mib
+from deviceplugin.config.memory import MIB
 
 LEAST_MEMORY_MIB: Final = 80
 """What the chart takes as a limit."""
@@ -59,7 +60,8 @@ def unset(given: Mapping[str, Any], source: str) -> Iterator[Verdict]:
     if given.get("image.repository") is None:
         text = "not set: set it to where your cluster pulls our image from; no registry has it"
         yield Verdict(Fate.CHANGES, f"{source}: image.repository", text)
-    if (leaving := _leaving(given)) and _is_placed_by_default(given):
+    if _nfd_leaves(given) and _is_placed_by_default(given):
+        leaving = "nfd.enabled" if given.get("nfd.enabled") else "gfd.enabled"
         yield Verdict(
             Fate.CHANGES,
             f"{source}: affinity",
@@ -73,6 +75,8 @@ def _image(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
         return Verdict(Fate.REFUSED, where, "a digest belongs into image.tag, as TAG@sha256:...")
     if _is_nvidias(value):
         return Verdict(Fate.REFUSED, where, "names NVIDIA's image: set it to where ours is, and remove image.tag")
+    if _is_named_like_nvidias(value):
+        return Verdict(Fate.CHANGES, where, "has the name of NVIDIA's image: set it to where ours is, or rename ours")
     return None
 
 
@@ -80,9 +84,13 @@ def _is_nvidias(repository: Any) -> bool:
     return re.search("nvidia.*k8s-device-plugin", str(repository)) is not None
 
 
+def _is_named_like_nvidias(repository: Any) -> bool:
+    return str(repository).rpartition("/")[2] == "k8s-device-plugin"
+
+
 def _tag(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
     repository = given.get("image.repository")
-    if repository is not None and not _is_nvidias(repository):
+    if repository is not None and not _is_nvidias(repository) and not _is_named_like_nvidias(repository):
         return None
     return Verdict(
         Fate.CHANGES, where, f"found {shown(value)}: a version of NVIDIA's means nothing to our image, remove it"
@@ -93,25 +101,47 @@ def _files(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
     if len(value) > 1:
         kept = given.get("config.default") or ("default" if "default" in value else "")
         others = ", ".join(name for name in value if name != kept)
-        text = "choosing a file by the node label nvidia.com/device-plugin.config is not offered: remove all but one "
+        text = f"{_BY_LABEL} is not offered: remove all but one "
         return Verdict(Fate.REFUSED, where, f"{text}(found {others} too), or install once for each node group")
+    (only,) = value
+    fallbacks = given.get("config.fallbackStrategies") or ("named", "single")
+    if not (given.get("config.default") or "single" in fallbacks or (only == "default" and "named" in fallbacks)):
+        return Verdict(Fate.REFUSED, where, f"config.fallbackStrategies do not choose {only}: set config.default to it")
     if given.get("rolloutOnConfigChange") is not None:
         return None
     text = "an edit no longer replaces the pods: the plugin reads it (rolloutOnConfigChange: false; true replaces them)"
     return Verdict(Fate.CHANGES, where, text)
 
 
-def _name(where: str, _: Any, given: Mapping[str, Any]) -> Verdict | None:
+def _name(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
+    if given.get("config.map"):
+        return Verdict(Fate.REFUSED, where, "found beside config.map, expected one of them: remove the other")
     if not given.get("config.default"):
-        return Verdict(Fate.REFUSED, where, "set config.default to the key that is the file: our chart can't look")
-    return None
+        text = "set config.default to the key that is the file: our chart can't look into a ConfigMap of yours, and "
+        return Verdict(Fate.REFUSED, where, f"{text}{_BY_LABEL} is not offered")
+    return Verdict(
+        Fate.CHANGES,
+        where,
+        f"every node gets {given['config.default']} of ConfigMap {value}: {_BY_LABEL} is not offered. Nodes that have "
+        "the label (kubectl get nodes -L nvidia.com/device-plugin.config) and another file need an installation of "
+        "their own, with a nodeSelector",
+    )
+
+
+def _default(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
+    files = given.get("config.map") or {}
+    if given.get("config.name") or value in files:
+        return None
+    return Verdict(
+        Fate.REFUSED, where, f"found {shown(value)}, expected a key of config.map: {', '.join(files) or 'none'}"
+    )
 
 
 def _limits(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
     """Of memory what is sure to kill is refused; both what is little of memory and of CPU are pointed out."""
     memory, cpu = value.get("memory"), value.get("cpu")
-    memory_mib = OUR_MEMORY_MIB if memory is None else _mib(memory)
-    cpu_milli = ENOUGH_CPU_MILLI if cpu is None else _millicores(cpu)
+    memory_mib = _amount(memory) / MIB
+    cpu_milli = _amount(cpu) * 1000
     findings = []
     if memory_mib < OUR_MEMORY_MIB:
         findings.append(
@@ -131,34 +161,42 @@ def _limits(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
 
 def _requests(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
     memory = value.get("memory")
-    if memory is None or _mib(memory) >= OUR_REQUEST_MIB:
+    if _amount(memory) >= OUR_REQUEST_MIB * MIB:
         return None
     text = f"found memory: {memory}, expected {OUR_REQUEST_MIB}Mi or more: our process has about 50 MiB, NVIDIA's 17"
     return Verdict(Fate.CHANGES, where, text)
 
 
-def _mib(quantity: Any) -> int:
-    """Of memory; what is no quantity is the API server's business."""
-    if isinstance(quantity, int | float):
-        return int(quantity) // MIB
+_SUFFIXES: Final = {
+    **{letter: 1000.0**power for power, letter in zip((-3, -2, -1, 1, 2, 3, 4, 5, 6), "numkMGTPE", strict=True)},
+    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)},
+}
+
+
+def _amount(quantity: Any) -> float:
+    """Of memory in bytes, of CPU in cores; infinite for what is no quantity, which is told otherwise."""
+    match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+|[A-Za-z]*)", str(quantity))
+    if match is None:
+        return math.inf
+    if match[2] in _SUFFIXES:
+        return float(match[1]) * _SUFFIXES[match[2]]
     try:
-        return parse_memory_mib(quantity)
+        return float(match[0])
     except ValueError:
-        return int(quantity) // MIB if quantity.isascii() and quantity.isdecimal() else OUR_MEMORY_MIB
-
-
-def _millicores(quantity: Any) -> float:
-    """Of CPU; what is no quantity is the API server's business."""
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(m?)", str(quantity))
-    return float(match[1]) * (1 if match[2] else 1000) if match else ENOUGH_CPU_MILLI
+        return math.inf
 
 
 def _surge(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
-    surge = (value.get("rollingUpdate") or {}).get("maxSurge")
-    if str(surge or 0) in ("0", "0%"):
-        return None
-    text = f"found rollingUpdate.maxSurge: {surge}, expected 0: two plugins on a node take it from each other"
-    return Verdict(Fate.REFUSED, where, text)
+    rolling = value.get("rollingUpdate") or {}
+    surge, unavailable = rolling.get("maxSurge"), rolling.get("maxUnavailable")
+    findings = []
+    if str(surge or 0) not in ("0", "0%"):
+        findings.append(
+            f"found rollingUpdate.maxSurge: {surge}, expected 0: two plugins on a node take it from each other"
+        )
+    if str(unavailable) in ("0", "0%"):
+        findings.append(f"found rollingUpdate.maxUnavailable: {unavailable}, expected more: no pod could be replaced")
+    return Verdict(Fate.REFUSED, where, "; ".join(findings)) if findings else None
 
 
 def _enabled(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
@@ -190,14 +228,20 @@ def _affinity(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | Non
 def _placed_by(where: str, labels: "Mapping[str, Any] | set[str]", given: Mapping[str, Any]) -> Verdict | None:
     """That nobody writes a label any more by which pods are placed, when the subcharts that do are left out."""
     leaving = _leaving(given)
-    lost = sorted(label for label in labels if _WRITTEN_BY_DISCOVERY.match(label))
+    nfd_leaves = _nfd_leaves(given)
+    lost = sorted(
+        label
+        for label in labels
+        if _WRITTEN_BY_DISCOVERY.match(label) and (nfd_leaves or not label.startswith(_OF_NFD))
+    )
     if not (leaving and lost):
         return None
     return Verdict(
         Fate.CHANGES,
         where,
-        f"found {', '.join(lost)}, which feature discovery writes: without {leaving} nobody does, and no pod of ours "
-        "starts on a node that loses it. First install feature discovery on its own, or select by a label of yours",
+        f"found {', '.join(lost)}, which feature discovery writes: without {leaving} nobody does, and a node that is "
+        "chosen by it gets no pod of ours once it loses it. First install feature discovery on its own, or select by a "
+        "label of yours",
     )
 
 
@@ -206,6 +250,12 @@ def _leaving(given: Mapping[str, Any]) -> str:
     return " and ".join(f"{part}.enabled" for part in LABELLERS if given.get(f"{part}.enabled") is True)
 
 
+def _nfd_leaves(given: Mapping[str, Any]) -> bool:
+    """Whether the release has Node Feature Discovery: NVIDIA's chart goes by the first of both that is set."""
+    return given.get("nfd.enabled", given.get("gfd.enabled")) is True
+
+
+_OF_NFD = "feature.node.kubernetes.io/"
 _WRITTEN_BY_DISCOVERY = re.compile(
     r"feature\.node\.kubernetes\.io/|nvidia\.com/(?:cuda\.|gfd\.|mig-|mig\.(?:capable|strategy)$|mps\.capable$|vgpu\.|"
     r"gpu\.(?!present$|deploy\.))"
@@ -237,12 +287,14 @@ def _label_keys(part: Any) -> Iterator[str]:
             yield from _label_keys(below)
 
 
+_BY_LABEL = "choosing a file by the node label nvidia.com/device-plugin.config"
 _RULES = {
     "updateStrategy": _surge,
     "image.repository": _image,
     "image.tag": _tag,
     "config.map": _files,
     "config.name": _name,
+    "config.default": _default,
     "resources.limits": _limits,
     "resources.requests": _requests,
     "nodeSelector": _node_selector,

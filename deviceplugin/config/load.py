@@ -75,6 +75,10 @@ def read_input(path: str, what: str) -> tuple[str, bytes]:
     """
     if path == STANDARD_INPUT:
         return "standard input", sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
+    if path.startswith("/dev/fd/"):
+        # `<(...)` of a shell: a pipe, which a daemon would never wait for.
+        with open(path, "rb") as pipe:
+            return path, pipe.read(MAX_BYTES + 1)
     return path, read_config_file(path, f"{what}, or - for standard input", "check the path")
 
 

@@ -40,17 +40,20 @@ def of_the_file(file: ConfigFile) -> Iterator[Verdict]:
     yield Verdict(Fate.STAYS, file.name, "every other key: same key, same meaning")
 
 
-def of_both(values: ChartValues, file: ConfigFile | None) -> Iterator[Verdict]:
+def of_both(values: ChartValues, file: ConfigFile | None, config: Config) -> Iterator[Verdict]:
     """What the values must say besides because of the file, or change by what it says.
 
-    Takes the values, and the file that comes with them; None when there is none, or it is not at hand.
+    Takes the values, the file that comes with them (None when there is none, or it is not at hand), and what both make,
+    or the values alone.
     """
     yield from _fail_on_init_error(values, file)
     if file is None and values.given.get("config.default") and _is_unseen(values):
         yield _by_name(values)
     if file is not None:
         yield from _rights(values, file)
-        yield from _mps_values(values, file)
+    yield from _contexts(values, config)
+    yield from _driver_files(values, config)
+    yield from _mps_values(values, config)
 
 
 def _fail_on_init_error(values: ChartValues, file: ConfigFile | None) -> Iterator[Verdict]:
@@ -78,11 +81,13 @@ def _is_unseen(values: ChartValues) -> bool:
 
 def _by_name(values: ChartValues) -> Verdict:
     name, key = values.given["config.name"], str(values.given["config.default"]).replace(".", "\\.")
+    namespace = values.given.get("namespaceOverride") or "NAMESPACE"
+    command = f"kubectl --namespace {namespace} get configmap {name} --output jsonpath='{{.data.{key}}}' > config.yaml"
     return Verdict(
         Fate.CHANGES,
-        values.where("config.name"),
-        "our chart can't look into it, so what the file needs must be said by values: give the file as well, and they "
-        f"are named (kubectl get configmap {name} -o jsonpath='{{.data.{key}}}' > config.yaml)",
+        values.where("config.default"),
+        "our chart can't look into a ConfigMap of yours, so what the file needs must be said by values: give the file "
+        f"as well, and they are named ({command})",
     )
 
 
@@ -114,11 +119,41 @@ def _needs(values: ChartValues, config: Config) -> Iterator[tuple[str, str, str]
             yield "deviceListStrategy", strategies, f"deviceListStrategy {strategies}"
 
 
-def _mps_values(values: ChartValues, file: ConfigFile) -> Iterator[Verdict]:
-    """What NVIDIA's chart gives its MPS control daemon, and ours does not."""
-    if file.config.mps is None:
+def _contexts(values: ChartValues, config: Config) -> Iterator[Verdict]:
+    """A security context that replaces ours, without what NVIDIA's runtime wants where MIG instances are listed."""
+    if config.flags.mig_strategy is MigStrategy.NONE or values.given.get("privileges.mig") is False:
         return
-    if any(values.given.get(f"resources.{key}") for key in ("requests", "limits", "claims")):
+    for key in ("securityContext", "mps.securityContext"):
+        context = values.given.get(key)
+        if not isinstance(context, dict) or not context or context.get("privileged"):
+            continue
+        added = (context.get("capabilities") or {}).get("add") or ()
+        if not {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"} & set(added):
+            yield Verdict(
+                Fate.REFUSED,
+                values.where(key),
+                f"without capability SYS_ADMIN, but migStrategy is {config.flags.mig_strategy}, and NVIDIA's runtime "
+                "starts no container without it that is to list MIG instances: add it, or set privileges.mig to false "
+                "(CDI)",
+            )
+
+
+def _driver_files(values: ChartValues, config: Config) -> Iterator[Verdict]:
+    if by_cdi(config.flags) and values.given.get("nvidiaDriverRoot") is None:
+        yield Verdict(
+            Fate.CHANGES,
+            f"{values.source}: nvidiaDriverRoot",
+            "not set, so nothing of the driver is mounted: by CDI containers would get device files and no libraries; "
+            "set it, to / for a driver on the node itself",
+        )
+
+
+def _mps_values(values: ChartValues, config: Config) -> Iterator[Verdict]:
+    """What NVIDIA's chart gives its MPS control daemon, and ours does not."""
+    if config.mps is None:
+        return
+    ours = any(values.given.get(f"resources.{key}") for key in ("requests", "limits", "claims"))
+    if ours and values.given.get("mps.resources") is None:
         yield Verdict(
             Fate.CHANGES,
             f"{values.source}: resources",

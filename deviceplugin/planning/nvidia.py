@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from deviceplugin.config.model import Config, MigStrategy, Origin, SelectAll, Sharing, SharingEntry
 from deviceplugin.model.plan import AllocationPolicy, Mode
+from deviceplugin.planning.naming import shared_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,12 @@ def _entry_differences(sharing: Sharing) -> Iterator[Otherwise]:
             )
         seen[entry.name] = entry.origin
         if entry.selectors != (SelectAll(),):
-            yield Otherwise(f"{origin}.devices", f"ignores it with a warning: every {entry.name} is shared")
+            shares = shared_name(entry, sharing, covers_all=False)
+            yield Otherwise(
+                f"{origin}.devices",
+                f"ignores it with a warning: every {entry.name} is shared",
+                f"it takes effect: the shares are {shares}, and the other {entry.name} stay whole",
+            )
         if entry.rename is not None:
             name = f"{entry.name}.shared" if sharing.rename_by_default else entry.name
             yield Otherwise(f"{origin}.rename", f"ignores it with a warning: the shares are {name}")

@@ -35,7 +35,7 @@ def migrate(tmp_path: Path, values: str, config: str | None = None) -> int:
         ("", None, 3),
         (READY, PARTLY, 3),
         (BY_NAME, None, 3),
-        (BY_NAME, SHARED, 0),
+        (BY_NAME, SHARED, 3),
         (f"{READY}image: {{tag: v0.20.0}}\n".replace("image: {repository: mine/gpu-device-plugin}\n", ""), SHARED, 3),
         (f"{READY}gfd: {{enabled: true}}\n", None, 4),
         (f"{READY}deviceDiscoveryStrategy: tegra\n", None, 4),
@@ -58,10 +58,11 @@ def test_the_worst_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "Refused: must be changed first:",
         "Changes its meaning:",
         "Stays as it is:",
+        "What is not set has our default: docs/install.md, With Helm, lists those that differ.",
     ]
     said = "\n".join(lines)
     assert "  config.yaml:4: sharing.timeSlicing.resources[0].devices: NVIDIA's plugin ignores it" in said
-    assert "every nvidia.com/gpu is shared; here it takes effect" in said
+    assert "here it takes effect: the shares are nvidia.com/gpu.shared, and the other nvidia.com/gpu stay whole" in said
     assert "  values.yaml:2: nodeSelector: same key" in said
 
 
@@ -109,6 +110,48 @@ def test_a_failed_start_is_another_matter_where_nobody_says_so(
         assert "set failOnInitError: true to keep that" in found[0]
 
 
+BAD = "version: v1\nflags: {migStrategi: none}\nsharing: {timeSlicing: {resources: [{name: a/b, replicas: '4'}]}}\n"
+
+
+def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `validate` tells them: what NVIDIA's plugin ignores, and what it refuses as well."""
+    assert migrate(tmp_path, READY, BAD) == 4
+    said = capsys.readouterr().out
+    assert "config.yaml:2: flags.migStrategi: found an unknown key" in said
+    assert "config.yaml:3: sharing.timeSlicing.resources[0].replicas: found " in said
+    assert "config.yaml: what else becomes of it is told when this is mended" in said
+    assert migrate(tmp_path, READY, BAD.replace("'4'", "4")) == 4
+    said = capsys.readouterr().out
+    assert "set configStrictness: lenient meanwhile" in said
+    assert "every other key: same key" in said
+
+
+def test_what_only_warns_is_no_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrate(tmp_path, READY, PARTLY.replace("[1]", "[1, 1]")) == 3
+    assert "a second time" in capsys.readouterr().out
+
+
+def test_values_in_place_of_the_config_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrate(tmp_path, READY, READY) == 4
+    said = capsys.readouterr().out
+    assert "config.yaml:1: found the values of a chart, expected a config file: give them first" in said
+    assert "unknown key" not in said
+
+
+def test_a_shell_may_give_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "v").write_text(READY)
+    (tmp_path / "c").write_text(SHARED)
+    script = f"{sys.executable} -m deviceplugin.cli.main migrate <(cat {tmp_path}/v) <(cat {tmp_path}/c)"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_the_drivers_root_cdi_gives_no_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrate(tmp_path, f"{READY}deviceListStrategy: cdi-cri\n") == 3
+    assert "nvidiaDriverRoot: not set" in capsys.readouterr().out
+    assert migrate(tmp_path, f"{READY}deviceListStrategy: cdi-cri\nnvidiaDriverRoot: /\n") == 0
+
+
 def test_mps_is_told_of_with_what_must_be_done_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     migrate(tmp_path, f"{READY}resources: {{limits: {{memory: 1Gi}}}}\n", MPS)
     said = capsys.readouterr().out
@@ -117,6 +160,8 @@ def test_mps_is_told_of_with_what_must_be_done_before(tmp_path: Path, capsys: py
     assert "<release>-nvidia-device-plugin-mps-control-daemon" in said
     assert "mps.shmSize: not set" in said
     assert "resources: not the MPS control daemon's any more" in said
+    migrate(tmp_path, f"{READY}resources: {{limits: {{memory: 1Gi}}}}\nmps: {{resources: {{limits: {{}}}}}}\n", MPS)
+    assert "any more" not in capsys.readouterr().out
     migrate(tmp_path, f"{READY}resources: {{limits: {{memory: 1Gi}}}}\n", SHARED)
     assert "mps" not in capsys.readouterr().out.lower()
 
@@ -128,7 +173,14 @@ def test_the_flags_that_values_set_count_for_the_file(tmp_path: Path, capsys: py
 
 def test_where_the_file_is_to_be_had_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     migrate(tmp_path, BY_NAME)
-    assert "kubectl get configmap plugin -o jsonpath='{.data.a\\.yaml}' > config.yaml" in capsys.readouterr().out
+    command = "get configmap plugin --output jsonpath='{.data.a\\.yaml}' > config.yaml"
+    assert f"kubectl --namespace NAMESPACE {command}" in capsys.readouterr().out
+    migrate(tmp_path, f"{BY_NAME}namespaceOverride: gpu\n")
+    assert f"kubectl --namespace gpu {command}" in capsys.readouterr().out
+    migrate(tmp_path, BY_NAME, SHARED)
+    said = capsys.readouterr().out
+    assert "kubectl get nodes -L nvidia.com/device-plugin.config" in said
+    assert command not in said
 
 
 def test_either_file_is_read_from_standard_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

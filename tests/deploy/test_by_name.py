@@ -10,7 +10,7 @@ from deviceplugin.config.chart_verdicts import Fate, Verdict
 from deviceplugin.config.document import dump_document
 from deviceplugin.config.load import parse_config, settings_in
 from deviceplugin.planning.migration import ConfigFile, of_both
-from tests.deploy.chart import Values, render
+from tests.deploy.chart import Values, refusal, render
 from tests.deploy.test_words import values_of
 
 FLAGS = "version: v1\nflags: {%s}\n"
@@ -34,7 +34,7 @@ def named_for(values: Values, text: str) -> list[Verdict]:
     """What `migrate` says of values and file together."""
     judged = read_chart_values(dump_document(values).encode(), "v.yaml")
     config = parse_config(text.encode(), "c.yaml", judged.overrides)
-    return list(of_both(judged, ConfigFile("c.yaml", config, settings_in(text.encode(), "c.yaml"))))
+    return list(of_both(judged, ConfigFile("c.yaml", config, settings_in(text.encode(), "c.yaml")), config))
 
 
 def merged(values: Values, path: str, value: object) -> Values:
@@ -92,6 +92,19 @@ def test_mig_without_the_right_is_a_choice() -> None:
     """CDI may give the container the MIG management devices (values.yaml, privileges.mig)."""
     values = {"config": {"name": "mine", "default": "k"}, "privileges": {"mig": False}}
     assert [one for one in named_for(values, FILES["mixed"]) if one.fate is Fate.REFUSED] == []
+
+
+@pytest.mark.parametrize("key", ["securityContext", "mps.securityContext"])
+def test_a_security_context_without_what_mig_needs_is_refused_by_both(key: str) -> None:
+    context = {"capabilities": {"drop": ["ALL"]}}
+    values = merged({"config": {"map": {"default": FILES["mixed"]}}}, key, context)
+    found = named_for(values, FILES["mixed"])
+    assert [one.key.partition(": ")[2] for one in found if one.fate is Fate.REFUSED] == [key]
+    assert f"{key}: found " in refusal(values)
+    for enough in ({"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}):
+        fine = merged({"config": {"map": {"default": FILES["mixed"]}}}, key, enough)
+        assert [one for one in named_for(fine, FILES["mixed"]) if one.fate is Fate.REFUSED] == []
+        assert render(fine)
 
 
 def test_what_values_say_themselves_the_chart_sees() -> None:

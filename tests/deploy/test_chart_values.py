@@ -66,6 +66,26 @@ def test_nor_what_only_our_chart_has_so_that_a_file_that_was_changed_can_be_judg
         ({"resources": {"limits": {"memory": "50Mi"}}}, "resources.limits"),
         ({"resources": {"limits": {"memory": 52428800}}}, "resources.limits"),
         ({"resources": {"limits": {"memory": [1]}}}, "resources.limits"),
+        ({"resources": {"limits": {"memory": "128MB"}}}, "resources.limits"),
+        ({"resources": {"limits": {"memory": "lots"}}}, "resources.limits"),
+        ({"resources": {"limits": {"memory": -1}}}, "resources.limits"),
+        ({"resources": {"limits": {"memory": "1e7"}}}, "resources.limits"),
+        ({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}, "updateStrategy"),
+        ({"updateStrategy": {"type": "Recreate"}}, "updateStrategy"),
+        ({"updateStrategy": {"rollingUpdate": {"x": 1}}}, "updateStrategy"),
+        ({"tolerations": [{"operator": "exists"}]}, "tolerations"),
+        ({"tolerations": [{"kee": "a"}]}, "tolerations"),
+        ({"imagePullSecrets": [{"foo": "x"}]}, "imagePullSecrets"),
+        ({"image": {"tag": "v1 0"}}, "image.tag"),
+        ({"nodeSelector": {"a": "no label!"}}, "nodeSelector"),
+        ({"selectorLabelsOverride": {"no label!": "x"}}, "selectorLabelsOverride"),
+        ({"priorityClassName": "a: b"}, "priorityClassName"),
+        ({"namespaceOverride": "A"}, "namespaceOverride"),
+        ({"config": {"map": {"a/b": "version: v1"}}}, "config.map"),
+        ({"config": {"map": {"a": "version: v1"}, "default": "b"}}, "config.default"),
+        ({"config": {"default": "b"}}, "config.default"),
+        ({"config": {"map": {"a": "version: v1"}, "fallbackStrategies": ["named"]}}, "config.map"),
+        ({"config": {"map": {"a": "version: v1"}, "name": "b", "default": "a"}}, "config.name"),
         ({"resources": {"limits": {"cpu": "19m"}}}, "resources.limits"),
         ({"resources": {"limits": {"cpu": 0.01}}}, "resources.limits"),
         ({"enabled": False}, "enabled"),
@@ -259,12 +279,6 @@ def test_what_is_no_values_file_is_an_error(text: str) -> None:
         ("version: v1\nsharing: {}\n", "a config file of the plugin", "migrate VALUES CONFIG"),
         ("version: v1\n", "a config file of the plugin", "migrate VALUES CONFIG"),
         ("flags: {}\nresources: {}\n", "a config file of the plugin", "migrate VALUES CONFIG"),
-        (
-            "nvidia-device-plugin: {nvidia-device-plugin: {}}\n",
-            'them below "nvidia-device-plugin"',
-            "what stands below",
-        ),
-        ("other: {a: b}\nnvdp: {migStrategy: none}\n", 'them below "nvdp"', "what stands below"),
         ("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n", 'a Kubernetes manifest (kind "ConfigMap")', "empty file"),
         (
             "apiVersion: apps/v1\nkind: DaemonSet\n",
@@ -272,7 +286,6 @@ def test_what_is_no_values_file_is_an_error(text: str) -> None:
             "the config file after it",
         ),
         ("driver: {}\ntoolkit: {}\ndevicePlugin: {}\n", "the values of the GPU operator", "From the GPU operator"),
-        ("nvidia-device-plugin: {gfd: {enabled: true}}\n", 'them below "nvidia-device-plugin"', "what stands below"),
     ],
 )
 def test_another_file_is_named_and_not_judged_key_by_key(text: str, found: str, cure: str) -> None:
@@ -282,6 +295,69 @@ def test_another_file_is_named_and_not_judged_key_by_key(text: str, found: str, 
     assert problem.startswith(f"v.yaml:1: found {found}")
     assert "expected the values of NVIDIA's chart: " in problem
     assert cure in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        ("nvidia-device-plugin:\n  migStrategy: mixed\n", 2, "nvidia-device-plugin"),
+        (
+            "a: {image: x}\nnvidia-device-plugin:\n  nvidia-device-plugin:\n    migStrategy: mixed\n",
+            4,
+            "nvidia-device-plugin.nvidia-device-plugin",
+        ),
+        ("global: {a: b}\nother: {a: b}\nnvdp: {migStrategy: mixed}\n", 3, "nvdp"),
+    ],
+)
+def test_the_values_of_a_chart_that_has_it_in_it_are_found(text: str, line: int, part: str) -> None:
+    found = read_chart_values(text.encode(), "v.yaml")
+    assert [one.key for one in found.verdicts if one.fate is Fate.STAYS] == [
+        f"v.yaml: {part}",
+        f"v.yaml:{line}: migStrategy",
+    ]
+
+
+def test_a_chart_that_has_it_in_it_may_set_nothing() -> None:
+    assert read_chart_values(b"nvidia-device-plugin:\n", "v.yaml").given == {}
+    assert read_chart_values(b"a: {image: x}\nb: {image: y}\n", "v.yaml").given.keys() == {"a", "b"}
+
+
+def test_the_cure_for_anchors_is_told() -> None:
+    with pytest.raises(ConfigError, match="`helm get values` writes them out"):
+        read_chart_values(b"resources: {limits: &a {cpu: 1}, requests: *a}\n", "v.yaml")
+
+
+@pytest.mark.parametrize("version", ["0.15", "0.18"])
+def test_the_defaults_of_older_charts_ask_for_nothing(version: str) -> None:
+    """nfd.enableNodeFeatureApi stood in NVIDIA's values.yaml until 0.18."""
+    values = {"nfd": {"enableNodeFeatureApi": False}}
+    assert verdict(values, "nfd.enableNodeFeatureApi").fate is Fate.STAYS, version
+    assert render(values)
+
+
+def test_one_cure_for_all_keys_of_a_chart_that_is_not_part_of_ours() -> None:
+    values = {"nfd": {"enabled": True, "nameOverride": "x"}}
+    assert "install it with its own chart" in verdict(values, "nfd.enabled").text
+    assert verdict(values, "nfd.nameOverride").text.endswith("NVIDIA's default: as nfd.enabled")
+
+
+def test_node_feature_discovery_goes_as_the_charts_condition_says() -> None:
+    """NVIDIA's chart has it on condition nfd.enabled,gfd.enabled: Helm takes the first that is set."""
+
+    def told(values: Values) -> bool:
+        return any(one.key == "v.yaml: affinity" for one in judge(values).verdicts)
+
+    assert told({"gfd": {"enabled": True}})
+    assert told({"gfd": {"enabled": False}, "nfd": {"enabled": True}})
+    assert not told({"gfd": {"enabled": True}, "nfd": {"enabled": False}})
+    selected = {"feature.node.kubernetes.io/pci-10de.present": "true"}
+    without = {"gfd": {"enabled": True}, "nfd": {"enabled": False}, "nodeSelector": selected}
+    assert verdict(without, "nodeSelector").fate is Fate.STAYS
+
+
+def test_a_mirror_of_nvidias_image_is_pointed_out() -> None:
+    values = {"image": {"repository": "harbor.example/gpu/k8s-device-plugin", "tag": "v0.17.4"}}
+    assert {verdict(values, f"image.{key}").fate for key in values["image"]} == {Fate.CHANGES}
 
 
 def test_an_empty_file_sets_nothing_but_where_our_image_is() -> None:

@@ -12,6 +12,7 @@ gfd:
 nfd:
   enabled: false
   nameOverride: node-feature-discovery
+  enableNodeFeatureApi: false
   master:
     serviceAccount: {name: node-feature-discovery, create: true}
     config: {extraLabelNs: [nvidia.com]}
