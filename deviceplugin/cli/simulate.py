@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import deviceplugin
+from deviceplugin.cli.ending import Ended, end_on_signals, in_foreground
 from deviceplugin.cli.status import render
 from deviceplugin.cli.tied import tied
 from deviceplugin.cli.words import program
@@ -30,7 +31,6 @@ START_TIMEOUT_S = 30.0
 PLANNING_S = 1.0
 # The kubelet pushes node status every 10 s; five times faster is quick enough to watch.
 CLOCK_SCALE = 5.0
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Document = dict[str, Any]
 
@@ -38,8 +38,8 @@ Document = dict[str, Any]
 def run(words: list[str]) -> int:
     """The command; 0 when every sample pod ran and the daemon stopped cleanly.
 
-    A signal ends it at any time, with all that it started and wrote: while it follows what the user does that is the
-    ordinary end; before, the exit status is 128 and the signal's number.
+    A signal, or its terminal's hang-up, ends it at any time, with all that it started and wrote: while it follows what
+    the user does that is the ordinary end; before, the exit status is 128 and the signal's number.
     """
     parser = argparse.ArgumentParser(prog="gpu-device-plugin simulate", description=__doc__)
     parser.add_argument(
@@ -61,30 +61,13 @@ def run(words: list[str]) -> int:
             raise UsageError(
                 f"{file}: no such file; name a node description with --node and a config with --config-file"
             )
+    end_on_signals()
     with tempfile.TemporaryDirectory(prefix="gpu-sim-") as directory:
-        _end_on_signals()
         return _Simulation(Path(directory), options.node, config_file, options, flags).run()
 
 
 class SimulationFailed(DevicePluginError):
     """The simulated node did not come up, or a sample pod did not run."""
-
-
-class _Ended(SystemExit):
-    """A signal has ended the simulation. Caught at the edge of the process, when everything is cleaned up."""
-
-
-def _end_on_signals() -> None:
-    def end(number: int, _: object) -> None:
-        # The end is under way: another signal must not break it off.
-        for one in ENDING:
-            signal.signal(one, signal.SIG_IGN)
-        raise _Ended(128 + number)
-
-    for number in ENDING:
-        # Who started us may want one of them ignored: nohup, or a shell's background job.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, end)
 
 
 class _Simulation:
@@ -263,7 +246,7 @@ class _Simulation:
 
     def _follow(self, daemon: subprocess.Popen[str]) -> None:
         files = [self._config_file] if self._config_file else []
-        with contextlib.suppress(_Ended):
+        with contextlib.suppress(Ended):
             say(f"\nEdit {' or '.join(str(file) for file in [*files, self._node])} and see the node follow.")
             say("Type a pod's name to end it. Ctrl-C ends the simulation. More, from another window:")
             say(f"  {program(sys.argv[0])} status --status-socket {self._status_socket}")
@@ -278,8 +261,10 @@ class _Simulation:
 
     def _end_typed_pod(self, wait_s: float) -> None:
         """Wait, but not for long, for somebody to type the name of a pod that is to end."""
-        if self._input is None or not select.select([self._input], [], [], wait_s)[0]:
-            time.sleep(0 if self._input else wait_s)
+        if self._input is None or not in_foreground(self._input.fileno()):
+            time.sleep(wait_s)
+            return
+        if not select.select([self._input], [], [], wait_s)[0]:
             return
         line = self._input.readline()
         if not line:
