@@ -80,14 +80,20 @@ image:
 wheels: $(STAMP)
 	PYTHON=$(BIN)/python deploy/image/check-wheels.sh
 
-# The stamp is written last: where it is missing, an earlier try broke off half-way and nothing of it is trusted.
+# Makes that run at once take turns, by a lock on this file: the ones that waited find the stamp of the first.
+ifneq ($(MY_TURN),yes)
 $(STAMP): pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(PYTHON) is Python %d.%d; 3.11 or later is needed: make PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@$(PYTHON) tests/project/flock.py Makefile $(MAKE) --no-print-directory MY_TURN=yes $@
+else
+# The stamp is written last: where it is missing, an earlier try broke off half-way and nothing of it is trusted.
+$(STAMP): pyproject.toml requirements-dev.lock
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP_INSTALL) --require-hashes -r requirements-dev.lock
 	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m compileall -q deviceplugin
 	touch $@
+endif
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/results
