@@ -36,7 +36,7 @@ class ListFeed:
     def __init__(self, payload: bytes, *, changed: Callable[[], None], monotonic: Callable[[], float]) -> None:
         """`changed` is called, from any thread and without a lock held, after a stream opened or its RPC ended."""
         self._payload = payload
-        self._version = 0
+        self._repeats = 0
         self._changed = changed
         self._monotonic = monotonic
         self._news = threading.Condition()
@@ -58,14 +58,13 @@ class ListFeed:
             if payload == self._payload:
                 return False
             self._payload = payload
-            self._version += 1
             self._news.notify_all()
             return True
 
     def repeat(self) -> None:
         """Send what every open stream has once more."""
         with self._news:
-            self._version += 1
+            self._repeats += 1
             self._news.notify_all()
 
     def open(self) -> Stream | None:
@@ -94,14 +93,15 @@ class ListFeed:
         self.end_streams()
 
     def _lists(self, stream: Stream) -> Iterator[bytes]:
-        seen = -1
+        # Compared by what is in it: a list that changed and changed back before the stream woke is no news (L13).
+        payload, repeats = b"", -1
         while True:
             with self._news:
-                while not stream.ended and self._version == seen:
+                while not stream.ended and (self._payload, self._repeats) == (payload, repeats):
                     self._news.wait()
                 if stream.ended:
                     return
-                payload, seen = self._payload, self._version
+                payload, repeats = self._payload, self._repeats
                 self._lists_sent += 1
                 self._last_list_at = self._monotonic()
             yield payload
