@@ -8,7 +8,8 @@ from pathlib import Path
 from deviceplugin.config.chart_files import refuse_values
 from deviceplugin.config.chart_values import KEYS, ChartValues, read_chart_values
 from deviceplugin.config.chart_verdicts import Fate, Verdict
-from deviceplugin.config.load import STANDARD_INPUT, parse_config, read_input, settings_in
+from deviceplugin.config.document import quote_key
+from deviceplugin.config.load import PIPES, STANDARD_INPUT, parse_config, read_input, settings_in
 from deviceplugin.config.model import Config
 from deviceplugin.config.overrides import Overrides
 from deviceplugin.errors import ConfigError, UsageError
@@ -31,7 +32,7 @@ def run(words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="gpu-device-plugin migrate",
         description=f"{__doc__} Exit status: 0: all stays, 3: something changes its meaning, 4: something is refused, "
-        "1: a file can't be read. With MPS, `devices` or `rename` 3 is what remains: they are other than NVIDIA's.",
+        "1: a file can't be read. With MPS, `devices`, `rename` or `config.name` 3 is what remains.",
     )
     parser.add_argument("values", metavar="VALUES", help="the values file of NVIDIA's chart; - is standard input")
     parser.add_argument(
@@ -44,17 +45,17 @@ def run(words: list[str]) -> int:
     if options.values == options.config == STANDARD_INPUT:
         raise UsageError("found - for both files, expected it once: standard input is one file", 2)
     source, data = read_input(options.values, "the values file of NVIDIA's chart")
-    verdicts = list(_verdicts(read_chart_values(data, Path(source).name), options.config))
+    verdicts = list(_verdicts(read_chart_values(data, _short(source)), options.config))
     print("\n".join(render(verdicts)))
     return EXIT_STATUS[max(verdict.fate for verdict in verdicts)]
 
 
 def _verdicts(values: ChartValues, config: str | None) -> Iterator[Verdict]:
     """What becomes of the values, of what they say above any file, of each file, and of the ones by the others."""
-    files = [(f"config.map.{name}", str(text).encode()) for name, text in values.files.items()]
+    files = [(f"config.map.{quote_key(name)}", text.encode()) for name, text in values.files.items()]
     if config is not None:
         source, data = read_input(config, "the config file")
-        files.append((Path(source).name, data))
+        files.append((_short(source), data))
     alone, above = _parse(None, b"", values.overrides)
     # What they may not set has been said: a file is judged without it.
     overrides = values.overrides if alone else Overrides()
@@ -70,6 +71,11 @@ def _verdicts(values: ChartValues, config: str | None) -> Iterator[Verdict]:
         if one is not None:
             yield from of_the_file(one)
     yield from both
+
+
+def _short(source: str) -> str:
+    """A file's name without its directories; a pipe's has nothing else that tells what it is."""
+    return source if source.startswith(PIPES) else Path(source).name
 
 
 def _judge_file(source: str, data: bytes, overrides: Overrides) -> tuple[ConfigFile | None, list[Verdict]]:

@@ -11,7 +11,7 @@ from typing import Any
 from deviceplugin.config.chart_files import values_in
 from deviceplugin.config.chart_shapes import problems, shown
 from deviceplugin.config.chart_verdicts import Fate, Verdict, ruled, unset
-from deviceplugin.config.document import MappingNode, join_path, to_plain
+from deviceplugin.config.document import MappingNode, join_path, quote_key, to_plain
 from deviceplugin.config.model import Origin
 from deviceplugin.config.options import PATH, PLUGIN_SETTINGS
 from deviceplugin.config.overrides import Given, Overrides
@@ -152,7 +152,7 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
     values = list(_given(root))
     given = {path: value for path, _, value in values}
     lines = {path: line for path, line, _ in values}
-    inside = f"{source}: {part}", "the values of NVIDIA's chart, as a part of another chart's"
+    inside = f"{source}: {quote_key(part)}", "the values of NVIDIA's chart, as a part of another chart's"
     return ChartValues(
         verdicts=(
             *([Verdict(Fate.STAYS, *inside)] if part else []),
@@ -177,7 +177,8 @@ def read_chart_values(data: bytes, source: str) -> ChartValues:
 
 
 def _where(path: str, source: str, lines: Mapping[str, int]) -> str:
-    return str(Origin(path, source, lines[path])) if path in lines else f"{source}: {path}"
+    shown_path = quote_key(path)
+    return str(Origin(shown_path, source, lines[path])) if path in lines else f"{source}: {shown_path}"
 
 
 def _asks(path: str, value: Any) -> bool:
@@ -257,7 +258,7 @@ def _judge(path: str, value: Any, given: Mapping[str, Any], where: str) -> Verdi
         if _is_nvidias_default(section, key, value):
             return Verdict(Fate.STAYS, where, "NVIDIA's default; asks for nothing")
         first = next((one for one in given if one.startswith(f"{section}.") and _is_refused(one, given[one])), path)
-        cure = _ELSEWHERE[section] if path == first else f"as {first}"
+        cure = _ELSEWHERE[section] if path == first else f"as {quote_key(first)}"
         return Verdict(Fate.REFUSED, where, f"found {shown(value)}, expected nothing or NVIDIA's default: {cure}")
     if not _is_known(section, key):
         options = (*SECTIONS.get(section, ()), *OUR_SECTIONS.get(section, ())) if key else (*_KNOWN, *OUR_SECTIONS)

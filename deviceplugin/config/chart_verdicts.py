@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from deviceplugin.config.chart_shapes import shown
+from deviceplugin.config.document import quote_key
 from deviceplugin.config.memory import MIB
 
 LEAST_MEMORY_MIB: Final = 80
@@ -46,7 +47,8 @@ class Verdict:
 def ruled(path: str, where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
     """The verdict of the rule that a path has, on a value of the right type; None: none, or the rule finds nothing.
 
-    Takes the path, the same for messages, the value, and every value of the file by its path.
+    Takes the path, the same for messages, the value, and every value of the file by its path: of these any may be of a
+    wrong type, which is told at its own path.
     """
     rule = _RULES.get(path)
     return rule(where, value, given) if rule else None
@@ -100,13 +102,15 @@ def _tag(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
 def _files(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
     if len(value) > 1:
         kept = given.get("config.default") or ("default" if "default" in value else "")
-        others = ", ".join(name for name in value if name != kept)
+        others = ", ".join(quote_key(name) for name in value if name != kept)
         text = f"{_BY_LABEL} is not offered: remove all but one "
         return Verdict(Fate.REFUSED, where, f"{text}(found {others} too), or install once for each node group")
     (only,) = value
-    fallbacks = given.get("config.fallbackStrategies") or ("named", "single")
+    chosen = given.get("config.fallbackStrategies")
+    fallbacks = chosen if isinstance(chosen, list) and chosen else ["named", "single"]
     if not (given.get("config.default") or "single" in fallbacks or (only == "default" and "named" in fallbacks)):
-        return Verdict(Fate.REFUSED, where, f"config.fallbackStrategies do not choose {only}: set config.default to it")
+        text = f"config.fallbackStrategies do not choose {quote_key(only)}: set config.default to it"
+        return Verdict(Fate.REFUSED, where, text)
     if given.get("rolloutOnConfigChange") is not None:
         return None
     text = "an edit no longer replaces the pods: the plugin reads it (rolloutOnConfigChange: false; true replaces them)"
@@ -122,19 +126,20 @@ def _name(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
     return Verdict(
         Fate.CHANGES,
         where,
-        f"every node gets {given['config.default']} of ConfigMap {value}: {_BY_LABEL} is not offered. Nodes that have "
+        f"every node gets {quote_key(str(given['config.default']))} of ConfigMap {value}: {_BY_LABEL} is not offered. "
+        "Nodes that have "
         "the label (kubectl get nodes -L nvidia.com/device-plugin.config) and another file need an installation of "
         "their own, with a nodeSelector",
     )
 
 
 def _default(where: str, value: Any, given: Mapping[str, Any]) -> Verdict | None:
-    files = given.get("config.map") or {}
+    files = given.get("config.map")
+    files = files if isinstance(files, dict) else {}
     if given.get("config.name") or value in files:
         return None
-    return Verdict(
-        Fate.REFUSED, where, f"found {shown(value)}, expected a key of config.map: {', '.join(files) or 'none'}"
-    )
+    names = ", ".join(quote_key(name) for name in files) or "none"
+    return Verdict(Fate.REFUSED, where, f"found {shown(value)}, expected a key of config.map: {names}")
 
 
 def _limits(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
@@ -192,10 +197,12 @@ def _surge(where: str, value: Any, _: Mapping[str, Any]) -> Verdict | None:
     findings = []
     if str(surge or 0) not in ("0", "0%"):
         findings.append(
-            f"found rollingUpdate.maxSurge: {surge}, expected 0: two plugins on a node take it from each other"
+            f"found rollingUpdate.maxSurge: {shown(surge)}, expected 0: two plugins on a node take it from each other"
         )
     if str(unavailable) in ("0", "0%"):
-        findings.append(f"found rollingUpdate.maxUnavailable: {unavailable}, expected more: no pod could be replaced")
+        findings.append(
+            f"found rollingUpdate.maxUnavailable: {shown(unavailable)}, expected more: no pod could be replaced"
+        )
     return Verdict(Fate.REFUSED, where, "; ".join(findings)) if findings else None
 
 
@@ -230,7 +237,7 @@ def _placed_by(where: str, labels: "Mapping[str, Any] | set[str]", given: Mappin
     leaving = _leaving(given)
     nfd_leaves = _nfd_leaves(given)
     lost = sorted(
-        label
+        quote_key(label)
         for label in labels
         if _WRITTEN_BY_DISCOVERY.match(label) and (nfd_leaves or not label.startswith(_OF_NFD))
     )
@@ -252,7 +259,8 @@ def _leaving(given: Mapping[str, Any]) -> str:
 
 def _nfd_leaves(given: Mapping[str, Any]) -> bool:
     """Whether the release has Node Feature Discovery: NVIDIA's chart goes by the first of both that is set."""
-    return given.get("nfd.enabled", given.get("gfd.enabled")) is True
+    nfd = given.get("nfd.enabled")
+    return (given.get("gfd.enabled") if nfd is None else nfd) is True
 
 
 _OF_NFD = "feature.node.kubernetes.io/"

@@ -52,6 +52,8 @@ from deviceplugin.model.plan import AllocationPolicy, Mode
 _SHARING_KINDS = (("timeSlicing", Mode.TIME_SLICING, False), ("mps", Mode.MPS, True))
 MAX_KEYS_SAID = 5
 STANDARD_INPUT = "-"
+PIPES = ("/dev/fd/", "/proc/self/fd/")
+"""Where bash and zsh put what `<(...)` gives."""
 _SUFFIXES = {Mode.TIME_SLICING: ".shared", Mode.MPS: ".mps"}
 
 
@@ -75,7 +77,7 @@ def read_input(path: str, what: str) -> tuple[str, bytes]:
     """
     if path == STANDARD_INPUT:
         return "standard input", sys.stdin.buffer.read(MAX_BYTES + 1) if sys.stdin else b""
-    if path.startswith("/dev/fd/"):
+    if path.startswith(PIPES):
         # `<(...)` of a shell: a pipe, which a daemon would never wait for.
         with open(path, "rb") as pipe:
             return path, pipe.read(MAX_BYTES + 1)

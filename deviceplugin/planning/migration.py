@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from deviceplugin.config.chart_values import ChartValues
 from deviceplugin.config.chart_verdicts import Fate, Verdict
+from deviceplugin.config.document import quote_key
 from deviceplugin.config.model import Config, MigStrategy
 from deviceplugin.planning.delivering import by_cdi
 from deviceplugin.planning.nvidia import otherwise
@@ -80,8 +81,9 @@ def _is_unseen(values: ChartValues) -> bool:
 
 
 def _by_name(values: ChartValues) -> Verdict:
-    name, key = values.given["config.name"], str(values.given["config.default"]).replace(".", "\\.")
-    namespace = values.given.get("namespaceOverride") or "NAMESPACE"
+    name, key = (quote_key(str(values.given[f"config.{one}"])) for one in ("name", "default"))
+    namespace = quote_key(str(values.given.get("namespaceOverride") or "NAMESPACE"))
+    key = key.replace(".", "\\.")
     command = f"kubectl --namespace {namespace} get configmap {name} --output jsonpath='{{.data.{key}}}' > config.yaml"
     return Verdict(
         Fate.CHANGES,
@@ -127,8 +129,9 @@ def _contexts(values: ChartValues, config: Config) -> Iterator[Verdict]:
         context = values.given.get(key)
         if not isinstance(context, dict) or not context or context.get("privileged"):
             continue
-        added = (context.get("capabilities") or {}).get("add") or ()
-        if not {"SYS_ADMIN", "CAP_SYS_ADMIN", "ALL"} & set(added):
+        capabilities = context.get("capabilities")
+        added = capabilities.get("add") if isinstance(capabilities, dict) else None
+        if not any(one in ("SYS_ADMIN", "CAP_SYS_ADMIN", "ALL") for one in (added if isinstance(added, list) else ())):
             yield Verdict(
                 Fate.REFUSED,
                 values.where(key),

@@ -1,5 +1,6 @@
 """`migrate`: the worst first, the cure with it, and an exit status by severity."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,7 @@ def test_a_shell_may_give_a_pipe(tmp_path: Path) -> None:
     script = f"{sys.executable} -m deviceplugin.cli.main migrate <(cat {tmp_path}/v) <(cat {tmp_path}/c)"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^  /dev/fd/\d+:1: image.repository: same key", done.stdout, re.MULTILINE)
 
 
 def test_without_the_drivers_root_cdi_gives_no_libraries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deviceplugin.cli.main import main
 from deviceplugin.config.chart_values import read_chart_values
 from deviceplugin.config.chart_verdicts import Fate
+from deviceplugin.config.load import parse_config, settings_in
 from deviceplugin.errors import ConfigError
+from deviceplugin.planning.migration import ConfigFile, of_both
 
 TEXT, FLAG, NUMBER, LIST, MAP = "text", "flag", "number", "list", "map"
 SAMPLES: dict[str, list[Any]] = {
@@ -86,13 +88,57 @@ PLAIN = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*PATHS, "x", "config.x"]), PLAIN, max_size=4))
-def test_whatever_stands_there_there_is_an_answer(values: dict[str, Any]) -> None:
-    merged: dict[str, Any] = {}
-    for path, value in values.items():
-        merged |= below(path, value)
+def merged(one: Any, other: Any) -> Any:
+    """As Helm merges values: mappings by key, all else by the latter."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return {
+        key: merged(one[key], other[key]) if key in one and key in other else (one | other)[key] for key in one | other
+    }
+
+
+FILES = [
+    b"",
+    b"version: v1\n",
+    b"version: v1\nflags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n",
+]
+# What rules look at together.
+TOGETHER = [
+    "config.map",
+    "config.default",
+    "config.name",
+    "config.fallbackStrategies",
+    "securityContext",
+    "migStrategy",
+]
+
+
+@settings(max_examples=4000, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from([*PATHS, *TOGETHER * 10, "x", "config.x"]), PLAIN), max_size=6),
+    st.sampled_from(FILES),
+)
+@example([("config.map", [1]), ("config.default", "b")], b"")
+@example([("config.map", {"a": ""}), ("config.fallbackStrategies", 5)], b"")
+@example([("securityContext", {"capabilities": [1]})], FILES[-1])
+@example([("securityContext", {"capabilities": {"add": [[]]}})], FILES[-1])
+@example([("securityContext", {"capabilities": {"add": 5}})], FILES[-1])
+@example([("config.name", "a\x1b"), ("config.default", "b\x1b"), ("namespaceOverride", "c\x1b")], b"")
+@example([("config.map", {"a\x1b": "", "b": ""}), ("config.default", "b\x1b")], b"")
+@example([("updateStrategy.rollingUpdate", {"maxSurge": "1\x1b"})], b"")
+@example([(f"{REQUIREMENT}.key", "nvidia.com/gpu.\x1b"), ("gfd.enabled", True)], b"")
+@example([("x\x1b", 1), ("gfd.x\x1b", 1), ("gfd.y", 1)], b"")
+def test_whatever_stands_there_there_is_an_answer(values: list[tuple[str, Any]], file: bytes) -> None:
+    whole: dict[str, Any] = {}
+    for path, value in values:
+        whole = merged(whole, below(path, value))
     with suppress(ConfigError):
-        read_chart_values(json.dumps(merged, allow_nan=False).encode(), "v.yaml")
+        judged = read_chart_values(json.dumps(whole, allow_nan=False).encode(), "v.yaml")
+        config = parse_config(file, "c.yaml" if file else None, judged.overrides)
+        with_file = ConfigFile("c.yaml", config, settings_in(file, "c.yaml")) if file else None
+        for one in (*judged.verdicts, *of_both(judged, with_file, config)):
+            assert one.text
+            assert f"{one.key}: {one.text}".isprintable(), "a line for people"
 
 
 @pytest.mark.parametrize("values", ["config: []\n", "resources: {limits: {memory: [1]}}\n", "gfd: {enabled: 0}\n"])

@@ -349,6 +349,7 @@ def test_node_feature_discovery_goes_as_the_charts_condition_says() -> None:
 
     assert told({"gfd": {"enabled": True}})
     assert told({"gfd": {"enabled": False}, "nfd": {"enabled": True}})
+    assert told({"gfd": {"enabled": True}, "nfd": {"enabled": None}})
     assert not told({"gfd": {"enabled": True}, "nfd": {"enabled": False}})
     selected = {"feature.node.kubernetes.io/pci-10de.present": "true"}
     without = {"gfd": {"enabled": True}, "nfd": {"enabled": False}, "nodeSelector": selected}
