@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deviceplugin.errors import DevicePluginError
-from deviceplugin.observe.local_socket import LocalSocket
+from deviceplugin.observe.local_socket import LocalSocket, connect
 
 MAX_REQUEST_BYTES = 64
 MAX_ANSWER_BYTES = 64 * 1024
@@ -82,8 +82,7 @@ def ask(path: Path, request: str, timeout_s: float) -> Answer:
     answer = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
-            server.settimeout(timeout_s)
-            server.connect(str(path))
+            connect(server, path, timeout_s)
             server.sendall(f"{request}\n".encode())
             while len(answer) < MAX_ANSWER_BYTES and (part := server.recv(4096)):
                 answer += part

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 
 # A client that does not read or write gets this long; the next one waits meanwhile.
 CLIENT_TIMEOUT_S = 2.0
+# How often a client asks again whether there is room in the queue of those who wait.
+_FULL_QUEUE_PAUSE_S = 0.01
 
 
 class LocalSocket:
@@ -97,6 +100,27 @@ class LocalSocket:
             found = os.lstat(self._path)
             if (found.st_dev, found.st_ino) == self._identity:
                 self._path.unlink()
+
+
+def connect(client: socket.socket, path: Path, timeout_s: float) -> None:
+    """Connect to the unix socket at `path`, and give each step that follows `timeout_s` as well.
+
+    With a timeout Python makes the socket non-blocking, and then Linux refuses (EAGAIN, connect(2)) where a blocking
+    one would wait: when as many clients wait already as the listener lets queue. That is no answer about the listener.
+
+    Raises:
+        TimeoutError: the queue was full for all of `timeout_s`.
+        OSError: nobody listens there, or we may not.
+    """
+    deadline = time.monotonic() + timeout_s
+    client.settimeout(timeout_s)
+    while True:
+        try:
+            return client.connect(str(path))
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"as many clients as may wait were waiting for {timeout_s:g} s") from None
+        time.sleep(_FULL_QUEUE_PAUSE_S)
 
 
 def _answers(path: Path) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.errors import DevicePluginError
-from deviceplugin.observe.local_socket import LocalSocket
+from deviceplugin.observe.local_socket import LocalSocket, connect
 
 Document = dict[str, Any]
 
@@ -47,8 +47,7 @@ def read_status(path: Path, timeout_s: float = 5.0) -> Document:
     size = 0
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(timeout_s)
-            client.connect(str(path))
+            connect(client, path, timeout_s)
             while chunk := client.recv(65536):
                 chunks.append(chunk)
                 size += len(chunk)

@@ -1,6 +1,7 @@
 """The status socket: who may take the path, who may read, and what a client can't break."""
 
 import contextlib
+import itertools
 import os
 import socket
 import stat
@@ -83,6 +84,45 @@ def test_clients_that_leave_or_talk_do_no_harm(tmp_path: Path, serve: Serve) -> 
             with contextlib.suppress(BrokenPipeError):  # it may have been answered, and hung up on, already
                 client.send(b"x" * 1000)
     assert read_status(tmp_path / "s")["answer"] == "yes"
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[tuple[socket.socket, int]]:
+    """A listener at `tmp_path / "s"` that answers nobody, and how many clients wait: as many as it lets queue."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(tmp_path / "s"))
+        listener.listen(1)
+        for waiting in itertools.count():
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            try:
+                client.connect(str(tmp_path / "s"))
+            except BlockingIOError:
+                yield listener, waiting
+                return
+
+
+def test_a_client_waits_where_others_wait(tmp_path: Path, full: tuple[socket.socket, int]) -> None:
+    listener, waiting = full
+    answered: list[str] = []
+    reader = threading.Thread(target=lambda: answered.append(read_status(tmp_path / "s", 30)["answer"]))
+    reader.start()
+    reader.join(0.1)
+    assert reader.is_alive()
+    listener.settimeout(30)
+    for _ in range(waiting + 1):
+        client, _ = listener.accept()
+        with client:
+            client.sendall(b'{"version": 1, "answer": "yes"}')
+    reader.join(30)
+    assert answered == ["yes"]
+
+
+@pytest.mark.usefixtures("full")
+def test_a_queue_that_stays_full_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StatusUnavailable, match=r"as many clients as may wait were waiting for 0\.1 s"):
+        read_status(tmp_path / "s", 0.1)
 
 
 def test_nobody_there_is_said_with_what_to_do(tmp_path: Path) -> None:
