@@ -163,9 +163,9 @@ def test_a_retained_device_of_a_vanished_gpu_is_refused() -> None:
 def test_ten_thousand_shares_of_one_gpu_are_one_uuid_at_once() -> None:
     many = offer(gpu(0, 10_000))
     ids = ids_of(many)
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert visible(many, *ids) == gpu(0).uuid
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 0.1
 
 
 def test_spread_gives_a_container_no_gpu_twice_and_says_which_and_why() -> None:

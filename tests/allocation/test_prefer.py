@@ -224,6 +224,6 @@ def test_unhealthy_devices_are_taken_last() -> None:
 
 def test_sixteen_hundred_shares_are_ranked_at_once() -> None:
     many = offer(*(gpu(index, 200) for index in range(8)))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(prefer(many, ids_of(many), [], 800)) == 800
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5
