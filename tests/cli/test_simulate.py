@@ -21,7 +21,8 @@ from deviceplugin.observe.status_socket import read_status
 
 ROOT = Path(__file__).parents[2]
 # A shell has its background jobs ignore SIGINT and SIGQUIT, nohup SIGHUP, and what they start inherits that.
-SIMULATE = ["env", "--default-signal=INT,QUIT,HUP,TERM", sys.executable, "-m", "deviceplugin.cli.main", "simulate"]
+HEEDING = ["env", "--default-signal=INT,QUIT,HUP,TERM"]
+SIMULATE = [*HEEDING, sys.executable, "-m", "deviceplugin.cli.main", "simulate"]
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
@@ -103,7 +104,12 @@ def on_a_terminal(leader: list[str], scratch: Path) -> Iterator[tuple["subproces
     master, slave = os.openpty()
     with open(master, "r+b", buffering=0) as terminal:
         process = subprocess.Popen(
-            ["setsid", "--ctty", *leader], cwd=ROOT, env=environ(scratch), stdin=slave, stdout=slave, stderr=slave
+            [*HEEDING, "setsid", "--ctty", *leader],
+            cwd=ROOT,
+            env=environ(scratch),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
         )
         os.close(slave)
         with process:
